@@ -1,0 +1,121 @@
+"""`spec.backend`: what keeps the cache, and `spec.store`: the shared store's parts."""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from kvcachepool.api.base import ApiModel, Size, rules
+from kvcachepool.api.engines import ImageRef, PullPolicy
+from kvcachepool.api.pods import PodIdentity, Resources, Scheduling
+from kvcachepool.compat.pins import PINS
+from kvcachepool.quantity import parse_bytes
+
+
+class NativeBackend(ApiModel):
+    """CPU offload inside each engine: nothing is shared between pods. The right choice for one replica."""
+
+    cpu_bytes: Size = "8Gi"
+    """CPU memory for cached blocks, in all ranks of one engine together."""
+
+
+class MooncakeBackend(ApiModel):
+    """Mooncake Store: one pool of memory that all engines read and write."""
+
+    version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+(\.post[0-9]+)?$", max_length=32)] = PINS.mooncake_version
+    """Version of master, store and client alike: a skew fails silently. Part of the cache schema."""
+
+
+class Backend(ApiModel):
+    """Exactly one backend."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            ("[has(self.native), has(self.mooncake)].filter(x, x).size() == 1", "exactly one of native and mooncake must be set")
+        )
+    )
+
+    native: NativeBackend | None = None
+    mooncake: MooncakeBackend | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "Backend":
+        given = [name for name in ("native", "mooncake") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"exactly one of native and mooncake must be set, found {given or 'none'}")
+        return self
+
+    @property
+    def name(self) -> str:
+        """`native` or `mooncake`."""
+        return "native" if self.native is not None else "mooncake"
+
+
+Ratio = Annotated[str, Field(pattern=r"^(0\.[0-9]{0,3}[1-9]|0?\.[1-9][0-9]{0,3}|1(\.0+)?)$", max_length=8)]
+"""A share above 0 and up to 1, as a string: Kubernetes APIs carry no floats."""
+
+
+class Master(ApiModel):
+    """The Mooncake master: the pool's index. Its restart empties the index, and so the pool."""
+
+    resources: Resources = Resources(requests={"cpu": "500m", "memory": "1Gi"}, limits={"memory": "2Gi"})
+    scheduling: Scheduling = Scheduling()
+    eviction_high_watermark: Ratio = "0.9"
+    """Share of the capacity at which eviction starts."""
+    eviction_ratio: Ratio = "0.05"
+    """Share of the keys that one eviction drops."""
+    lease_ttl_milliseconds: Annotated[int, Field(ge=1000, le=600000)] = 10000
+    """How long a block that is being read cannot be evicted; a load that takes longer fails and is recomputed."""
+    client_ttl_seconds: Annotated[int, Field(ge=5, le=600)] = 10
+    """How long a silent member keeps its segment. Until then reads of it fail and are recomputed."""
+
+
+class Store(ApiModel):
+    """Memory of the shared pool."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "self.mode != 'Embedded' || !has(self.replicas) || self.replicas == 1",
+                "replicas belongs to mode Dedicated: with Embedded every engine rank lends a segment",
+            ),
+            (
+                "quantity(string(self.segmentSize)).compareTo(quantity('64Mi')) >= 0",
+                "segmentSize must be at least 64Mi",
+            ),
+            (
+                "quantity(string(self.localBufferSize)).compareTo(quantity('16Mi')) >= 0",
+                "localBufferSize must be at least 16Mi",
+            ),
+        )
+    )
+
+    mode: Literal["Dedicated", "Embedded"] = "Dedicated"
+    """Dedicated: store pods of their own, which outlive engines. Embedded: segments inside the engines; every
+    engine that leaves takes its part of everybody's prefixes along."""
+    replicas: Annotated[int, Field(ge=1, le=256)] = 1
+    """Store pods (mode Dedicated)."""
+    segment_size: Size = "16Gi"
+    """Memory lent to the pool by each store pod, or by each engine rank when Embedded."""
+    local_buffer_size: Size = "1Gi"
+    """Transfer buffer of each engine rank and each store pod."""
+    image: ImageRef | None = None
+    """Image of master and store pods; the operator's own build for the version when left out."""
+    image_pull_policy: PullPolicy | None = None
+    resources: Resources = Resources()
+    """Of a store pod. Without a memory request, segment + buffer + overhead is requested."""
+    scheduling: Scheduling = Scheduling()
+    identity: PodIdentity = PodIdentity()
+    """Of master and store pods."""
+    master: Master = Master()
+
+    @model_validator(mode="after")
+    def _dedicated(self) -> "Store":
+        if self.mode == "Embedded" and self.replicas != 1:
+            raise ValueError(f"replicas belongs to mode Dedicated, found {self.replicas} with mode Embedded")
+        for field, value, least in (
+            ("segmentSize", self.segment_size, "64Mi"),
+            ("localBufferSize", self.local_buffer_size, "16Mi"),
+        ):
+            if parse_bytes(value) < parse_bytes(least):
+                raise ValueError(f"{field} must be at least {least}, found {value}")
+        return self

@@ -1,0 +1,51 @@
+"""`spec.engines`: the vLLM pods that serve the model."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from kvcachepool.api.base import ApiModel, QualifiedName, Size
+from kvcachepool.api.pods import EnvVar, PodIdentity, Resources, Scheduling
+from kvcachepool.compat.pins import PINS
+
+ImageRef = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$", max_length=512)]
+PullPolicy = Literal["Always", "IfNotPresent", "Never"]
+
+
+class Gpu(ApiModel):
+    """The device an engine asks for; how many follows from the schema's parallelism."""
+
+    resource_name: QualifiedName | Literal[""] = "nvidia.com/gpu"
+    """Extended resource to request; the empty string for an engine that runs on the CPU."""
+
+
+class Engines(ApiModel):
+    """Engine pods. Each asks for as many devices as one engine has ranks."""
+
+    replicas: Annotated[int, Field(ge=0, le=1000)] = 2
+    """How many engines; also set by the scale subresource."""
+    version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+([.a-z0-9+-]*)$", max_length=32)] = PINS.engine_version
+    """vLLM version inside the image; part of the cache schema."""
+    image: ImageRef | None = None
+    """Engine image; the operator's own build for the version (CUDA 13) when left out."""
+    image_pull_policy: PullPolicy | None = None
+    env: list[EnvVar] = Field(default_factory=list, max_length=128)
+    """More environment. Variables the operator sets may be repeated only with the same value."""
+    extra_args: list[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(default_factory=list, max_length=128)
+    """More flags of the engine. Flags the operator sets, or that belong to the schema, are refused."""
+    gpu: Gpu = Gpu()
+    resources: Resources = Resources()
+    """cpu and memory of an engine container; devices are added by the operator. Without a memory request,
+    the cache's own need plus `engineMemory` is requested."""
+    engine_memory: Size = "8Gi"
+    """Host memory an engine needs beside the cache: weights while loading, runtime, tokenizer."""
+    shm_size: Size = "2Gi"
+    """Size of /dev/shm, counted into the memory need."""
+    scheduling: Scheduling = Scheduling()
+    identity: PodIdentity = PodIdentity()
+    startup_seconds: Annotated[int, Field(ge=30, le=86400)] = 3600
+    """How long an engine may load before it counts as failed; large models need a quarter of an hour."""
+    shutdown_seconds: Annotated[int, Field(ge=5, le=3600)] = 60
+    """How long an engine may finish running requests after SIGTERM."""
+    max_surge: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Engines above `replicas` while a change rolls out. 0 needs no spare device."""

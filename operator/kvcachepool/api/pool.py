@@ -1,0 +1,119 @@
+"""The KVCachePool itself."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from kvcachepool.api.backend import Backend, Store
+from kvcachepool.api.base import ApiModel, DnsName, StatusModel, rules
+from kvcachepool.api.cache_schema import Schema
+from kvcachepool.api.engines import Engines
+from kvcachepool.api.model import Model
+from kvcachepool.api.pods import Scheduling
+from kvcachepool.api.status import PoolStatus
+from kvcachepool.constants import API_VERSION, KIND
+
+
+class Transport(ApiModel):
+    """How blocks travel between store and engines."""
+
+    protocol: Literal["TCP"] = "TCP"
+    """Over TCP a pool pays for large models, long prompts or fp8 caches; ReuseWorthwhile says whether yours does."""
+
+
+class LocalObjectReference(ApiModel):
+    """A name in the pool's namespace."""
+
+    name: DnsName
+
+
+class Verification(ApiModel):
+    """The probe that proves reuse: a unique prompt to one engine, then to another."""
+
+    enabled: bool = True
+    interval_seconds: Annotated[int, Field(ge=60, le=86400)] = 600
+    """Pause between probes; varied by a tenth, so that pools do not probe together."""
+    prompt_tokens: Annotated[int, Field(ge=256, le=131072)] = 8192
+    """Length of the probe's prompt; cut to what the model allows."""
+
+
+class PoolSpec(ApiModel):
+    """What the user asks for."""
+
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            (
+                "!has(self.backend.mooncake) || has(self.model.revision)",
+                "model.revision is required with a shared backend: other weights under the same name would be read as hits",
+            ),
+            (
+                "!has(self.store) || has(self.backend.mooncake)",
+                "store belongs to a shared backend: remove it, or choose backend.mooncake",
+            ),
+        )
+    )
+
+    model: Model
+    schema_: Annotated[Schema, Field(alias="schema")] = Schema()
+    """What must be identical in every pod that joins."""
+    backend: Backend
+    """What keeps the cache; exactly one."""
+    store: Store | None = None
+    """Parts of the shared store; defaults when left out. Only with a shared backend."""
+    engines: Engines = Engines()
+    transport: Transport = Transport()
+    scheduling: Scheduling = Scheduling()
+    """Where all pods of the pool may run; engines, store and master can override field by field."""
+    image_pull_secrets: list[LocalObjectReference] = Field(default_factory=list, max_length=16)
+    """For every pod of the pool."""
+    verification: Verification = Verification()
+    rollout_token: Annotated[str, Field(max_length=64)] | None = None
+    """Any text. An operator upgrade never restarts pods; change this to move them to the new operator's templates.
+    That restarts the store, too, and so empties the pool."""
+
+    @model_validator(mode="after")
+    def _shared(self) -> "PoolSpec":
+        if self.backend.mooncake is not None and self.model.revision is None:
+            raise ValueError("model.revision is required with a shared backend, found none")
+        if self.store is not None and self.backend.mooncake is None:
+            raise ValueError(f"store belongs to a shared backend, found it with backend.{self.backend.name}")
+        return self
+
+
+class Metadata(StatusModel):
+    """The part of the object's metadata that the operator uses."""
+
+    name: str
+    namespace: str
+    uid: str = ""
+    generation: int = 0
+    deletion_timestamp: str | None = None
+
+
+class KVCachePool(StatusModel):
+    """One KV cache shared by the engines of one model."""
+
+    metadata: Metadata
+    spec: PoolSpec
+    status: PoolStatus = PoolStatus()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return self.metadata.namespace, self.metadata.name
+
+    @property
+    def store(self) -> Store:
+        """The store's settings, with defaults where the user gave none."""
+        return self.spec.store or Store()
+
+    def owner_reference(self) -> dict[str, Any]:
+        """What makes the garbage collector delete a child together with its pool."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "name": self.metadata.name,
+            "uid": self.metadata.uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }

@@ -1,0 +1,1 @@
+"""Versions and what they can do, as data."""

@@ -1,0 +1,37 @@
+"""Every name that is written to or read from the cluster, in one place.
+
+Labels and annotations live on objects the operator makes (and labels on pods that join a pool);
+nothing is ever written to a KVCachePool but its status.
+"""
+
+from typing import Final
+
+GROUP: Final = "kvcachepool.io"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "KVCachePool"
+PLURAL: Final = "kvcachepools"
+SHORT_NAME: Final = "kvpool"
+
+FIELD_MANAGER: Final = "kvcachepool-operator"
+"""Server-side apply owner of children and status."""
+
+LABEL_POOL: Final = f"{GROUP}/pool"
+"""On every member pod and every child: the pool's label value (see names.pool_label)."""
+LABEL_SCHEMA: Final = f"{GROUP}/schema"
+"""On every pod that hashes or stores: the 12-hex digest of the cache schema."""
+LABEL_COMPONENT: Final = f"{GROUP}/component"
+"""On every child: engine, store or master."""
+
+ANNOTATION_INPUTS: Final = f"{GROUP}/inputs-hash"
+"""On a workload: hash of the parts of the pool's spec it was rendered from."""
+ANNOTATION_TEMPLATE: Final = f"{GROUP}/template-hash"
+"""On a workload: hash of its pod template as it was rendered."""
+
+ENGINE: Final = "engine"
+STORE: Final = "store"
+MASTER: Final = "master"
+
+ENGINE_PORT: Final = 8000
+MASTER_RPC_PORT: Final = 50051
+MASTER_HTTP_PORT: Final = 9003

@@ -1,0 +1,1 @@
+"""What the cluster and the running parts say; gathered here, judged in `status`."""
