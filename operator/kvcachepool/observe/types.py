@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvcachepool.api.status import VerificationStatus
+
 Object = Mapping[str, Any]
 """A Kubernetes object as the API server sent it."""
 
@@ -118,8 +120,27 @@ class MasterFacts:
     evictions_done: int | None = None
     evicted_keys: int | None = None
     put_requests: int | None = None
+    """Keys, asked for one by one and in batches alike."""
     put_failures: int | None = None
     put_alloc_failures: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTrend:
+    """How the master's counters moved in a window of some minutes; None: unknown, such as right after a restart."""
+
+    window_seconds: int = 0
+    put_requests: float | None = None
+    """Keys that engines wanted to store."""
+    put_failures: float | None = None
+    put_alloc_failures: float | None = None
+    evictions_done: float | None = None
+    evicted_keys: float | None = None
+    lost_keys: int | None = None
+    """Keys the index held before it was lost; None when it was not lost in the window. A lost index is one whose
+    master started anew, or whose keys fell to less than half without as many evictions."""
+    most_clients: int | None = None
+    """Highest number of clients in the window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +182,7 @@ class Rates:
     local: float | None = None
     pool: float | None = None
     external_queries: float | None = None
+    """Prompt tokens that were looked up in the pool, the probe's own taken off. Keys below include the probe's."""
     saved_keys: float | None = None
     save_failed_keys: float | None = None
     load_keys: float | None = None
@@ -184,6 +206,9 @@ class Observed:
     engines: Mapping[str, EngineFacts] = field(default_factory=dict)
     """By pod name; only pods that run."""
     rates: Rates = Rates()
+    store_trend: StoreTrend = StoreTrend()
+    verification: VerificationStatus | None = None
+    """Result of the newest probe of this process; None: there is none newer than the one in the pool's status."""
     apply_errors: tuple[tuple[str, int, str], ...] = ()
     """(child, HTTP status, API server's sentence) of the last apply."""
 
