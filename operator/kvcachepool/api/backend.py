@@ -4,24 +4,26 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from kvcachepool.api.base import ApiModel, Size, rules
+from kvcachepool.api.base import ApiModel
 from kvcachepool.api.engines import ImageRef, PullPolicy
 from kvcachepool.api.pods import PodIdentity, Resources, Scheduling
+from kvcachepool.api.rules import Matching, Quantity, Rule, rules
 from kvcachepool.compat.pins import PINS
-from kvcachepool.quantity import parse_bytes
 
 
 class NativeBackend(ApiModel):
     """CPU offload inside each engine: nothing is shared between pods. The right choice for one replica."""
 
-    cpu_bytes: Size = "8Gi"
+    cpu_bytes: Annotated[str, Quantity(least="64Mi")] = "8Gi"
     """CPU memory for cached blocks, in all ranks of one engine together."""
 
 
 class MooncakeBackend(ApiModel):
     """Mooncake Store: one pool of memory that all engines read and write."""
 
-    version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+(\.post[0-9]+)?$", max_length=32)] = PINS.mooncake_version
+    version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+(\.post[0-9]+)?$", max_length=32)] = (
+        PINS.mooncake_version
+    )
     """Version of master, store and client alike: a skew fails silently. Part of the cache schema."""
 
 
@@ -30,7 +32,11 @@ class Backend(ApiModel):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            ("[has(self.native), has(self.mooncake)].filter(x, x).size() == 1", "exactly one of native and mooncake must be set")
+            Rule(
+                "has(self.native) != has(self.mooncake)",
+                "exactly one of native and mooncake must be set",
+                found="(has(self.native) ? 'both' : 'none')",
+            )
         )
     )
 
@@ -50,7 +56,14 @@ class Backend(ApiModel):
         return "native" if self.native is not None else "mooncake"
 
 
-Ratio = Annotated[str, Field(pattern=r"^(0\.[0-9]{0,3}[1-9]|0?\.[1-9][0-9]{0,3}|1(\.0+)?)$", max_length=8)]
+Ratio = Annotated[
+    str,
+    Matching(
+        r"^(0\.[0-9]{0,3}[1-9]|0?\.[1-9][0-9]{0,3}|1(\.0+)?)$",
+        'a share above 0 and up to 1, as a string such as "0.05"',
+        max_length=8,
+    ),
+]
 """A share above 0 and up to 1, as a string: Kubernetes APIs carry no floats."""
 
 
@@ -64,7 +77,8 @@ class Master(ApiModel):
     eviction_ratio: Ratio = "0.05"
     """Share of the keys that one eviction drops."""
     lease_ttl_milliseconds: Annotated[int, Field(ge=1000, le=600000)] = 10000
-    """How long a block that is being read cannot be evicted; a load that takes longer fails and is recomputed."""
+    """How long a block that is being read cannot be evicted; a load that takes longer fails and is
+    recomputed."""
     client_ttl_seconds: Annotated[int, Field(ge=5, le=600)] = 10
     """How long a silent member keeps its segment. Until then reads of it fail and are recomputed."""
 
@@ -74,17 +88,11 @@ class Store(ApiModel):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            (
-                "self.mode != 'Embedded' || !has(self.replicas) || self.replicas == 1",
+            Rule(
+                "self.mode != 'Embedded' || self.replicas == 1",
                 "replicas belongs to mode Dedicated: with Embedded every engine rank lends a segment",
-            ),
-            (
-                "quantity(string(self.segmentSize)).compareTo(quantity('64Mi')) >= 0",
-                "segmentSize must be at least 64Mi",
-            ),
-            (
-                "quantity(string(self.localBufferSize)).compareTo(quantity('16Mi')) >= 0",
-                "localBufferSize must be at least 16Mi",
+                found="string(self.replicas)",
+                field=".replicas",
             ),
         )
     )
@@ -94,9 +102,9 @@ class Store(ApiModel):
     engine that leaves takes its part of everybody's prefixes along."""
     replicas: Annotated[int, Field(ge=1, le=256)] = 1
     """Store pods (mode Dedicated)."""
-    segment_size: Size = "16Gi"
+    segment_size: Annotated[str, Quantity(least="64Mi")] = "16Gi"
     """Memory lent to the pool by each store pod, or by each engine rank when Embedded."""
-    local_buffer_size: Size = "1Gi"
+    local_buffer_size: Annotated[str, Quantity(least="16Mi")] = "1Gi"
     """Transfer buffer of each engine rank and each store pod."""
     image: ImageRef | None = None
     """Image of master and store pods; the operator's own build for the version when left out."""
@@ -112,10 +120,4 @@ class Store(ApiModel):
     def _dedicated(self) -> "Store":
         if self.mode == "Embedded" and self.replicas != 1:
             raise ValueError(f"replicas belongs to mode Dedicated, found {self.replicas} with mode Embedded")
-        for field, value, least in (
-            ("segmentSize", self.segment_size, "64Mi"),
-            ("localBufferSize", self.local_buffer_size, "16Mi"),
-        ):
-            if parse_bytes(value) < parse_bytes(least):
-                raise ValueError(f"{field} must be at least {least}, found {value}")
         return self

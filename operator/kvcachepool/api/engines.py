@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from kvcachepool.api.base import ApiModel, QualifiedName, Size
+from kvcachepool.api.base import ApiModel, DeviceResource, Size, map_list
 from kvcachepool.api.pods import EnvVar, PodIdentity, Resources, Scheduling
 from kvcachepool.compat.pins import PINS
 
@@ -15,7 +15,7 @@ PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 class Gpu(ApiModel):
     """The device an engine asks for; how many follows from the schema's parallelism."""
 
-    resource_name: QualifiedName | Literal[""] = "nvidia.com/gpu"
+    resource_name: DeviceResource = "nvidia.com/gpu"
     """Extended resource to request; the empty string for an engine that runs on the CPU."""
 
 
@@ -24,12 +24,14 @@ class Engines(ApiModel):
 
     replicas: Annotated[int, Field(ge=0, le=1000)] = 2
     """How many engines; also set by the scale subresource."""
-    version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+([.a-z0-9+-]*)$", max_length=32)] = PINS.engine_version
+    version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+([.a-z0-9+-]*)$", max_length=32)] = (
+        PINS.engine_version
+    )
     """vLLM version inside the image; part of the cache schema."""
     image: ImageRef | None = None
     """Engine image; the operator's own build for the version (CUDA 13) when left out."""
     image_pull_policy: PullPolicy | None = None
-    env: list[EnvVar] = Field(default_factory=list, max_length=128)
+    env: list[EnvVar] = Field(default_factory=list, max_length=128, json_schema_extra=map_list("name"))
     """More environment. Variables the operator sets may be repeated only with the same value."""
     extra_args: list[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(default_factory=list, max_length=128)
     """More flags of the engine. Flags the operator sets, or that belong to the schema, are refused."""

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, model_validator
 
-from kvcachepool.api.base import ApiModel, DnsName, rules
+from kvcachepool.api.base import ApiModel, DnsName
+from kvcachepool.api.rules import Rule, rules
 
 RelativePath = Annotated[str, Field(pattern=r"^/?[A-Za-z0-9._][A-Za-z0-9._/-]*$", max_length=512)]
 
@@ -13,7 +14,9 @@ class SecretKeyRef(ApiModel):
     """One key of a Secret in the pool's namespace."""
 
     name: DnsName
+    """Name of the Secret."""
     key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)] = "token"
+    """Key inside the Secret."""
 
 
 class HubSource(ApiModel):
@@ -27,6 +30,7 @@ class PvcSource(ApiModel):
     """Weights lie on a volume that every engine mounts read-only; the hub is never asked."""
 
     claim_name: DnsName
+    """Name of the PersistentVolumeClaim, in the pool's namespace."""
     path: RelativePath = "."
     """Directory of the model inside the volume."""
 
@@ -43,9 +47,10 @@ class ModelSource(ApiModel):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            (
+            Rule(
                 "[has(self.hub), has(self.pvc), has(self.image)].filter(x, x).size() == 1",
                 "exactly one of hub, pvc and image must be set",
+                found="string([has(self.hub), has(self.pvc), has(self.image)].filter(x, x).size())",
             )
         )
     )
@@ -67,7 +72,9 @@ class Model(ApiModel):
 
     id: Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")]
     """Name of the model, as on the hub: `Qwen/Qwen2.5-7B-Instruct`."""
-    revision: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = None
+    revision: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = (
+        None
+    )
     """Commit or tag of the weights. Required when the cache is shared: two weights under one name would read
     each other's cache and answer wrongly without an error."""
     served_name: Annotated[str, Field(min_length=1, max_length=255)] | None = None

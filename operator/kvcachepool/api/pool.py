@@ -5,11 +5,12 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from kvcachepool.api.backend import Backend, Store
-from kvcachepool.api.base import ApiModel, DnsName, StatusModel, rules
+from kvcachepool.api.base import ApiModel, DnsName, StatusModel, map_list
 from kvcachepool.api.cache_schema import Schema
 from kvcachepool.api.engines import Engines
 from kvcachepool.api.model import Model
 from kvcachepool.api.pods import Scheduling
+from kvcachepool.api.rules import Rule, rules
 from kvcachepool.api.status import PoolStatus
 from kvcachepool.constants import API_VERSION, KIND
 
@@ -18,19 +19,22 @@ class Transport(ApiModel):
     """How blocks travel between store and engines."""
 
     protocol: Literal["TCP"] = "TCP"
-    """Over TCP a pool pays for large models, long prompts or fp8 caches; ReuseWorthwhile says whether yours does."""
+    """Over TCP a pool pays for large models, long prompts or fp8 caches; ReuseWorthwhile says whether yours
+    does."""
 
 
 class LocalObjectReference(ApiModel):
     """A name in the pool's namespace."""
 
     name: DnsName
+    """Name of the object."""
 
 
 class Verification(ApiModel):
     """The probe that proves reuse: a unique prompt to one engine, then to another."""
 
     enabled: bool = True
+    """Whether to probe at all. Without it ReuseVerified and ReuseWorthwhile stay Unknown."""
     interval_seconds: Annotated[int, Field(ge=60, le=86400)] = 600
     """Pause between probes; varied by a tenth, so that pools do not probe together."""
     prompt_tokens: Annotated[int, Field(ge=256, le=131072)] = 8192
@@ -42,13 +46,17 @@ class PoolSpec(ApiModel):
 
     model_config = ConfigDict(
         json_schema_extra=rules(
-            (
+            Rule(
                 "!has(self.backend.mooncake) || has(self.model.revision)",
-                "model.revision is required with a shared backend: other weights under the same name would be read as hits",
+                "model.revision is required with a shared backend: other weights under one name would be read as hits",
+                field=".model.revision",
+                reason="FieldValueRequired",
             ),
-            (
+            Rule(
                 "!has(self.store) || has(self.backend.mooncake)",
                 "store belongs to a shared backend: remove it, or choose backend.mooncake",
+                field=".store",
+                reason="FieldValueForbidden",
             ),
         )
     )
@@ -64,12 +72,14 @@ class PoolSpec(ApiModel):
     transport: Transport = Transport()
     scheduling: Scheduling = Scheduling()
     """Where all pods of the pool may run; engines, store and master can override field by field."""
-    image_pull_secrets: list[LocalObjectReference] = Field(default_factory=list, max_length=16)
+    image_pull_secrets: list[LocalObjectReference] = Field(
+        default_factory=list, max_length=16, json_schema_extra=map_list("name")
+    )
     """For every pod of the pool."""
     verification: Verification = Verification()
     rollout_token: Annotated[str, Field(max_length=64)] | None = None
-    """Any text. An operator upgrade never restarts pods; change this to move them to the new operator's templates.
-    That restarts the store, too, and so empties the pool."""
+    """Any text. An operator upgrade never restarts pods; change this to move them to the new operator's
+    templates. That restarts the store, too, and so empties the pool."""
 
     @model_validator(mode="after")
     def _shared(self) -> "PoolSpec":

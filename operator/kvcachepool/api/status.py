@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from kvcachepool.api.base import StatusModel
+from kvcachepool.api.base import StatusModel, map_list
 
 ConditionStatus = Literal["True", "False", "Unknown"]
 Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
@@ -27,7 +27,8 @@ class SchemaStatus(StatusModel):
     digest: str = ""
     """First 12 hex digits of the SHA-256 of `canonical`; label of every member and prefix of every key."""
     canonical: str = ""
-    """Canonical JSON of the schema. A router that computes block hashes needs blockSize, hashAlgorithm and hashSeed from it."""
+    """Canonical JSON of the schema. A router that computes block hashes needs blockSize, hashAlgorithm and
+    hashSeed from it."""
 
 
 class StoreStatus(StatusModel):
@@ -100,7 +101,7 @@ class PoolStatus(StatusModel):
     backend: str = ""
     conditions: list[Condition] = Field(
         default_factory=list,
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        json_schema_extra=map_list("type"),
     )
     schema_: Annotated[SchemaStatus, Field(alias="schema")] = SchemaStatus()
     store: StoreStatus | None = None

@@ -1,0 +1,84 @@
+"""What the operator may do, as data: the chart's roles are generated from this.
+
+No wildcard, no cluster-scoped resource, nothing written to a KVCachePool but its status. Server-side apply
+needs `create` and `patch` together. Children carry `blockOwnerDeletion: false`, so no `finalizers`
+subresource is needed where OwnerReferencesPermissionEnforcement is on (OpenShift).
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from kvcachepool.constants import GROUP, PLURAL
+
+CLAIM_LEASE: Final = "kvcachepool-operator-claim"
+"""Lease in a watched namespace that says which installation works there."""
+
+
+class Scope(Enum):
+    """Where a rule is granted."""
+
+    WATCHED = "watched"
+    """Everywhere the operator looks for pools: the cluster, or each watched namespace."""
+    CLAIMED = "claimed"
+    """In each watched namespace, of an installation that is limited to namespaces."""
+    OWN = "own"
+    """In the operator's own namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One RBAC rule and its reason."""
+
+    scope: Scope
+    group: str
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    why: str
+    names: tuple[str, ...] = ()
+    """Limits the rule to objects of these names. Not for `create`, which RBAC cannot limit so."""
+
+    def dump(self) -> dict[str, Any]:
+        """As it stands in a Role."""
+        rule: dict[str, Any] = {"apiGroups": [self.group], "resources": list(self.resources)}
+        if self.names:
+            rule["resourceNames"] = list(self.names)
+        return rule | {"verbs": list(self.verbs)}
+
+
+_READ: Final = ("get", "list", "watch")
+_CHILD: Final = (*_READ, "create", "patch", "delete")
+
+RULES: Final = (
+    Rule(Scope.WATCHED, GROUP, (PLURAL,), _READ, "the pools"),
+    Rule(Scope.WATCHED, GROUP, (f"{PLURAL}/status",), ("patch",), "their status, by server-side apply"),
+    Rule(Scope.WATCHED, "apps", ("deployments",), _CHILD, "children: master, store and engines"),
+    Rule(Scope.WATCHED, "", ("services", "configmaps"), _CHILD, "children: addresses and configuration"),
+    Rule(Scope.WATCHED, "", ("pods",), _READ, "what runs"),
+    Rule(Scope.WATCHED, "", ("pods/log",), ("get",), "the first line of a crashed engine that says why"),
+    Rule(Scope.WATCHED, "", ("secrets", "persistentvolumeclaims"), ("get",), "does a referenced one exist"),
+    Rule(Scope.WATCHED, "", ("events",), ("create",), "transitions of conditions"),
+    Rule(
+        Scope.WATCHED,
+        "coordination.k8s.io",
+        ("leases",),
+        ("get",),
+        "the claim of another installation on the namespace",
+        names=(CLAIM_LEASE,),
+    ),
+    Rule(Scope.CLAIMED, "coordination.k8s.io", ("leases",), ("create",), "the claim on the namespace"),
+    Rule(
+        Scope.CLAIMED,
+        "coordination.k8s.io",
+        ("leases",),
+        ("update",),
+        "the claim on the namespace",
+        names=(CLAIM_LEASE,),
+    ),
+    Rule(Scope.OWN, "coordination.k8s.io", ("leases",), ("get", "create", "update"), "leader election"),
+)
+
+
+def rules(scope: Scope) -> tuple[Rule, ...]:
+    """The rules that are granted in one place."""
+    return tuple(rule for rule in RULES if rule.scope is scope)
