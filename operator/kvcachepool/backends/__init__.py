@@ -1,0 +1,1 @@
+"""Backends behind one seam: `base.Backend`. `registry.backend_of` finds a pool's."""

@@ -1,0 +1,172 @@
+"""Master and dedicated store pods of a Mooncake pool."""
+
+from typing import Any, Final
+
+from kvcachepool import constants
+from kvcachepool.api import KVCachePool
+from kvcachepool.backends.mooncake_transport import transport_env
+from kvcachepool.compat.pins import PINS
+from kvcachepool.quantity import parse_bytes
+from kvcachepool.render.deployment import RECREATE, Workload, one_by_one
+from kvcachepool.render.memory import MemoryNeed, Term
+from kvcachepool.render.pod import (
+    CONTAINER_SECURITY,
+    SCRATCH_MOUNT,
+    env,
+    env_field,
+    image,
+    pod_spec,
+    resources,
+)
+from kvcachepool.settings import Settings
+
+_STORE_OVERHEAD: Final = 512 * 2**20
+"""Python and the transfer engine of a store pod: 100 MiB measured, the rest for connections of many engines."""
+_STORE_HTTP_PORT: Final = 8081
+"""REST port of the store service; its readiness follows the mounted segment."""
+_MASTER_GRACE: Final = 10
+_STORE_GRACE: Final = 30
+"""A store pod unmounts its segment in about a second; peers then stop reading it at once."""
+
+
+def _image(pool: KVCachePool, settings: Settings, version: str) -> dict[str, Any]:
+    result = {"image": pool.store.image or image(settings, PINS.images.mooncake, version)}
+    if pool.store.image_pull_policy:
+        result["imagePullPolicy"] = pool.store.image_pull_policy
+    return result
+
+
+def _common_inputs(pool: KVCachePool, version: str) -> dict[str, Any]:
+    """Parts of the spec that both pods depend on. Defaults are left out, so that one added later changes nothing."""
+    spec = pool.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    store = pool.store.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {
+        "version": version,
+        "image": pool.store.image,
+        "imagePullPolicy": pool.store.image_pull_policy,
+        "identity": store.get("identity"),
+        "pullSecrets": spec.get("imagePullSecrets"),
+        "scheduling": spec.get("scheduling"),
+        "rolloutToken": pool.spec.rollout_token,
+    }
+
+
+def master_workload(pool: KVCachePool, settings: Settings, version: str) -> Workload:
+    """One master, replaced in place: two at once would be two indexes.
+
+    Only flags of the stable subset are given, all of them explicitly; a later Mooncake renames others, and an
+    unknown flag aborts the master.
+    """
+    master = pool.store.master
+    container = {
+        "name": constants.MASTER,
+        **_image(pool, settings, version),
+        "command": ["mooncake_master"],
+        "args": [
+            "--rpc_address=0.0.0.0",
+            f"--rpc_port={constants.MASTER_RPC_PORT}",
+            f"--metrics_port={constants.MASTER_HTTP_PORT}",
+            f"--default_kv_lease_ttl={master.lease_ttl_milliseconds}",
+            f"--eviction_high_watermark_ratio={master.eviction_high_watermark}",
+            f"--eviction_ratio={master.eviction_ratio}",
+            f"--client_ttl={master.client_ttl_seconds}",
+            "--logtostderr=true",
+        ],
+        "ports": [
+            {"name": "rpc", "containerPort": constants.MASTER_RPC_PORT, "protocol": "TCP"},
+            {"name": "http", "containerPort": constants.MASTER_HTTP_PORT, "protocol": "TCP"},
+        ],
+        "readinessProbe": {"tcpSocket": {"port": "rpc"}, "periodSeconds": 2, "timeoutSeconds": 2},
+        "livenessProbe": {
+            # A hung master has lost its members after clientTtl anyway; a restart brings them back, empty.
+            "httpGet": {"path": "/health", "port": "http"},
+            "initialDelaySeconds": 10,
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+            "failureThreshold": 6,
+        },
+        "resources": master.resources.model_dump(by_alias=True, exclude_defaults=False),
+        "securityContext": CONTAINER_SECURITY,
+        "volumeMounts": [SCRATCH_MOUNT],
+    }
+    settings_given = master.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return Workload(
+        component=constants.MASTER,
+        replicas=1,
+        strategy=RECREATE,
+        pod_spec=pod_spec(
+            pool,
+            settings,
+            containers=[container],
+            identity=pool.store.identity,
+            scheduling=master.scheduling,
+            grace_seconds=_MASTER_GRACE,
+        ),
+        inputs=_common_inputs(pool, version) | {"master": settings_given},
+    )
+
+
+def store_memory(pool: KVCachePool, segment: int) -> MemoryNeed:
+    """What a store pod needs."""
+    return MemoryNeed(
+        (
+            Term("segment", segment),
+            Term("transfer buffer", parse_bytes(pool.store.local_buffer_size)),
+            Term("overhead", _STORE_OVERHEAD),
+        )
+    )
+
+
+def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segment: int, master: str) -> Workload:
+    """Store members that outlive engines, replaced one at a time.
+
+    They carry no schema label: they keep the blocks of every generation, each under its own prefix, and a changed
+    label would restart them.
+    """
+    container = {
+        "name": constants.STORE,
+        **_image(pool, settings, version),
+        "command": ["python3", "-m", "mooncake.mooncake_store_service"],
+        "args": [f"--port={_STORE_HTTP_PORT}", "--max-wait-time=300"],
+        "ports": [{"name": "http", "containerPort": _STORE_HTTP_PORT, "protocol": "TCP"}],
+        "env": [
+            env("PYTHONHASHSEED", pool.spec.schema_.hash_seed),
+            env("MOONCAKE_MASTER", master),
+            env("MOONCAKE_TE_META_DATA_SERVER", "P2PHANDSHAKE"),
+            env("MOONCAKE_PROTOCOL", pool.spec.transport.protocol.lower()),
+            env("MOONCAKE_DEVICE", ""),
+            env("MOONCAKE_GLOBAL_SEGMENT_SIZE", str(segment)),
+            env("MOONCAKE_LOCAL_BUFFER_SIZE", str(parse_bytes(pool.store.local_buffer_size))),
+            env_field("MOONCAKE_LOCAL_HOSTNAME", "status.podIP"),
+            *transport_env(pool),
+        ],
+        # The service opens its port only after the segment is mounted.
+        "startupProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 2, "failureThreshold": 180},
+        "readinessProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 5, "timeoutSeconds": 3},
+        "resources": resources(pool.store.resources, store_memory(pool, segment)),
+        "securityContext": CONTAINER_SECURITY,
+        "volumeMounts": [SCRATCH_MOUNT],
+    }
+    store = pool.store.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return Workload(
+        component=constants.STORE,
+        replicas=pool.store.replicas,
+        strategy=one_by_one(),
+        pod_spec=pod_spec(
+            pool,
+            settings,
+            containers=[container],
+            identity=pool.store.identity,
+            scheduling=pool.store.scheduling,
+            grace_seconds=_STORE_GRACE,
+        ),
+        inputs=_common_inputs(pool, version)
+        | {
+            "segment": segment,
+            "buffer": parse_bytes(pool.store.local_buffer_size),
+            "resources": store.get("resources"),
+            "placement": store.get("scheduling"),
+            "transport": pool.spec.transport.model_dump(mode="json"),
+            "seed": pool.spec.schema_.hash_seed,
+        },
+    )

@@ -1,0 +1,30 @@
+"""Environment of every process that moves blocks: engines and store pods alike."""
+
+from typing import Any, Final
+
+from kvcachepool.api import KVCachePool
+from kvcachepool.render.pod import env
+
+_TCP: Final = {
+    # Without it the transfer engine may still discover and use RDMA devices although TCP was asked for.
+    "MC_FORCE_TCP": "true",
+    # Stock settings queue 1,024 slices a peer; the engine sends one a layer and block, so beyond about 900 tokens
+    # the first put hangs for a minute and every later one fails, while requests still get 200
+    # (Mooncake#4209, Mooncake#3710). With these, none failed up to 73,728 slices.
+    "MC_TCP_ENABLE_CONNECTION_POOL": "1",
+    "MC_TCP_SLICE_SIZE": "1048576",
+    "MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER": "65535",
+    "MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER": "65535",
+    "MC_TCP_ADMISSION_TIMEOUT_MS": "600000",
+}
+_RPC: Final = {
+    # The default of 30 s lets a master that hangs stall every request by that much; with 1 s it is about 1 s.
+    "MC_RPC_TIMEOUT_MS": "1000",
+    "MC_RPC_CONNECT_TIMEOUT_MS": "1000",
+}
+
+
+def transport_env(pool: KVCachePool) -> tuple[dict[str, Any], ...]:
+    """Variables for the pool's protocol and the bounded calls to the master."""
+    assert pool.spec.transport.protocol == "TCP"
+    return tuple(env(name, value) for name, value in (_TCP | _RPC).items())

@@ -1,0 +1,71 @@
+"""CPU offload inside each engine. Nothing is shared between pods, and nothing else has to run.
+
+Source: vLLM 0.33.0, `vllm/distributed/kv_transfer/kv_connector/v1/offloading_connector.py`; `cpu_bytes_to_use` is
+the total over all ranks of one engine.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kvcachepool.api import KVCachePool
+from kvcachepool.backends.base import EngineParts
+from kvcachepool.findings import Finding
+from kvcachepool.quantity import parse_bytes
+from kvcachepool.render.deployment import Workload
+from kvcachepool.render.memory import Term
+from kvcachepool.schema import CacheSchema
+from kvcachepool.schema.declared import declared_schema
+from kvcachepool.settings import Settings
+
+_CONNECTOR = "OffloadingConnector"
+
+
+class NativeBackend:
+    """`spec.backend.native`."""
+
+    name = "native"
+    shared = False
+
+    def schema(self, pool: KVCachePool) -> CacheSchema:
+        """Blocks stay in their engine, but members still agree, so that a later shared backend finds them alike."""
+        return declared_schema(pool, connector=_CONNECTOR, store_version=None, kv_layout=pool.spec.schema_.kv_layout)
+
+    def check(self, pool: KVCachePool) -> Iterable[Finding]:
+        """cpuBytes must hold something."""
+        if parse_bytes(self._cpu_bytes(pool)) == 0:
+            yield Finding(
+                "InvalidSpec",
+                "spec.backend.native.cpuBytes: found 0, expected more than 0",
+                "spec.backend.native.cpuBytes",
+            )
+
+    def workloads(self, pool: KVCachePool, settings: Settings) -> Sequence[Workload]:  # noqa: ARG002
+        """None."""
+        return ()
+
+    def services(self, pool: KVCachePool) -> Sequence[dict[str, Any]]:  # noqa: ARG002
+        """None."""
+        return ()
+
+    def engine(self, pool: KVCachePool, digest: str) -> EngineParts:  # noqa: ARG002
+        """The connector and its memory."""
+        size = parse_bytes(self._cpu_bytes(pool))
+        return EngineParts(
+            kv_transfer_config={
+                "kv_connector": _CONNECTOR,
+                "kv_role": "kv_both",
+                "kv_load_failure_policy": "recompute",
+                "kv_connector_extra_config": {"cpu_bytes_to_use": size},
+            },
+            memory=(Term("CPU cache", size),),
+            inputs={"cpuBytes": size},
+        )
+
+    def segments(self, pool: KVCachePool) -> tuple[int, int]:  # noqa: ARG002
+        """No store, no segments."""
+        return 0, 0
+
+    @staticmethod
+    def _cpu_bytes(pool: KVCachePool) -> str:
+        assert pool.spec.backend.native is not None
+        return pool.spec.backend.native.cpu_bytes

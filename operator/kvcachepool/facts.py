@@ -1,0 +1,217 @@
+"""Plain facts about one pool at one moment. No judgement: that is `checks` and `status`.
+
+A part that did not answer, or a metric that is absent, is None: unknown, never zero and never False.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvcachepool.api.status import VerificationStatus
+
+Object = Mapping[str, Any]
+"""A Kubernetes object as the API server sent it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFacts:
+    """One container of a pod: declared (image, command, args, env) and running (state)."""
+
+    name: str
+    init: bool = False
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Literal values only; references are in `env_refs`."""
+    env_refs: tuple[str, ...] = ()
+    """Names of variables that come from a reference."""
+    ready: bool = False
+    running: bool = False
+    restarts: int = 0
+    waiting_reason: str = ""
+    waiting_message: str = ""
+    exit_code: int | None = None
+    """Of the current or else the last termination."""
+    exit_reason: str = ""
+    """Completed, Error, OOMKilled, … of that termination."""
+    exit_message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """One pod that carries the pool's label."""
+
+    name: str
+    uid: str
+    component: str
+    """engine, store, master; empty for a user's own member."""
+    digest: str
+    """Its schema label."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    ip: str = ""
+    node: str = ""
+    phase: str = ""
+    ready: bool = False
+    deleting: bool = False
+    owned: bool = True
+    """Made by the operator (through its Deployment), not by the user."""
+    unschedulable: str = ""
+    """The scheduler's sentence, while the pod cannot be placed."""
+    started: str = ""
+    """RFC 3339 start of the newest main container, empty when not running."""
+    containers: tuple[ContainerFacts, ...] = ()
+    log_line: str = ""
+    """First actionable line of the crashed container's log, once it was fetched."""
+
+    @property
+    def main(self) -> ContainerFacts | None:
+        """The first ordinary container."""
+        return next((c for c in self.containers if not c.init), None)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadFacts:
+    """A Deployment the operator made."""
+
+    name: str
+    component: str
+    replicas: int
+    updated: int
+    ready: int
+    generation: int
+    observed_generation: int
+    create_failure: str = ""
+    """Message of the ReplicaFailure condition: quota, Pod Security, admission."""
+
+    @property
+    def settled(self) -> bool:
+        """The controller has seen the last change and no pod is being replaced."""
+        return self.observed_generation >= self.generation and self.updated == self.ready == self.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Memory that one store member lent to the pool, as the master lists it."""
+
+    name: str
+    endpoint: str
+    protocol: str
+    size: int
+    status: str
+    host: str
+    """IP part of the endpoint: the pod it belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterFacts:
+    """What the Mooncake master says about itself over HTTP."""
+
+    reachable: bool
+    error: str = ""
+    """Why it could not be asked, in plain words, without addresses of secrets."""
+    service_ready: bool | None = None
+    capacity: int | None = None
+    allocated: int | None = None
+    keys: int | None = None
+    clients: int | None = None
+    segments: tuple[Segment, ...] | None = None
+    evictions_attempted: int | None = None
+    evictions_done: int | None = None
+    evicted_keys: int | None = None
+    put_requests: int | None = None
+    """Keys, asked for one by one and in batches alike."""
+    put_failures: int | None = None
+    put_alloc_failures: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTrend:
+    """How the master's counters moved in a window of some minutes; None: unknown, such as right after a restart."""
+
+    window_seconds: int = 0
+    put_requests: float | None = None
+    """Keys that engines wanted to store."""
+    put_failures: float | None = None
+    put_alloc_failures: float | None = None
+    evictions_done: float | None = None
+    evicted_keys: float | None = None
+    lost_keys: int | None = None
+    """Keys the index held before it was lost; None when it was not lost in the window. A lost index is one whose
+    master started anew, or whose keys fell to less than half without as many evictions."""
+    most_clients: int | None = None
+    """Highest number of clients in the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOperation:
+    """Counters of one store operation at one engine (`save_put`, `load_get`, `lookup_exists`, …)."""
+
+    calls_ok: float = 0.0
+    calls_failed: float = 0.0
+    keys: float = 0.0
+    bytes: float = 0.0
+    failed_keys: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What one engine says about itself over HTTP. Counters are since its start."""
+
+    reachable: bool
+    error: str = ""
+    healthy: bool | None = None
+    tokens: Mapping[str, float] | None = None
+    """Prompt tokens by source: local_compute, local_cache_hit, external_kv_transfer."""
+    external_queries: float | None = None
+    external_hits: float | None = None
+    operations: Mapping[str, StoreOperation] | None = None
+    cache_config: Mapping[str, str] | None = None
+    """Labels of `vllm:cache_config_info`: the resolved cache configuration."""
+    started: float | None = None
+    """process_start_time_seconds, where the engine exports it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Shares of users' prompt tokens in a window (0..1); None without traffic or without the metric."""
+
+    window_seconds: int = 0
+    tokens: float | None = None
+    """Prompt tokens seen in the window, the probe's own taken off; None when no engine could be read."""
+    local: float | None = None
+    pool: float | None = None
+    external_queries: float | None = None
+    """Prompt tokens that were looked up in the pool, the probe's own taken off. Keys below include the probe's."""
+    saved_keys: float | None = None
+    save_failed_keys: float | None = None
+    load_keys: float | None = None
+    load_failed_keys: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything one pass knows about one pool."""
+
+    pods: tuple[PodFacts, ...] = ()
+    workloads: Mapping[str, WorkloadFacts] = field(default_factory=dict)
+    """By component."""
+    children: Mapping[tuple[str, str], Object] = field(default_factory=dict)
+    """Live objects with the pool's label and owner, by (kind, name)."""
+    missing: tuple[tuple[str, str, str], ...] = ()
+    """References of the spec that do not resolve: (field, kind, what is missing), such as
+    ("model.source.hub.tokenSecretRef", "Secret", "hf-token")."""
+    master: MasterFacts | None = None
+    """None: not asked, because there is none or it is not running yet."""
+    engines: Mapping[str, EngineFacts] = field(default_factory=dict)
+    """By pod name; only pods that run."""
+    rates: Rates = Rates()
+    store_trend: StoreTrend = StoreTrend()
+    verification: VerificationStatus | None = None
+    """Result of the newest probe of this process; None: there is none newer than the one in the pool's status."""
+    apply_errors: tuple[tuple[str, int, str], ...] = ()
+    """(child, HTTP status, API server's sentence) of the last apply."""
+
+    def members(self, component: str) -> tuple[PodFacts, ...]:
+        """Pods of that component that are not being deleted."""
+        return tuple(p for p in self.pods if p.component == component and not p.deleting)

@@ -1,0 +1,32 @@
+"""What a plan is. Kept apart from its making, so that `status` need not import the renderers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvcachepool.findings import Finding
+from kvcachepool.schema.cache_schema import CacheSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Objects to apply now, and why others wait."""
+
+    schema: CacheSchema | None
+    """None when the spec cannot be understood."""
+    objects: tuple[Mapping[str, Any], ...] = ()
+    """In the order to apply them."""
+    prune: tuple[tuple[str, str], ...] = ()
+    """(kind, name) of children of ours that are no longer wanted."""
+    findings: tuple[Finding, ...] = ()
+    """Why nothing is applied: the user must act. Objects are empty then."""
+    waiting: Finding | None = None
+    """Why engines are not in `objects` yet (WaitingForMaster)."""
+    outdated: tuple[str, ...] = ()
+    """Components that keep the template of an older operator."""
+    expected_segments: int = 0
+    """Segments the master should list once every member is up; 0 without a shared store."""
+    segment_bytes: int = 0
+    """Segment size after alignment; 0 without a shared store."""
+    expected_engine_settings: Mapping[str, str] = field(default_factory=dict)
+    """Labels of `vllm:cache_config_info` that must read so in every engine."""

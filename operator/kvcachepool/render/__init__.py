@@ -1,0 +1,1 @@
+"""Pure builders: one child kind, or one part of a pod, a file."""

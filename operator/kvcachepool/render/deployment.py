@@ -1,0 +1,77 @@
+"""The Deployment of one component."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvcachepool import constants, names
+from kvcachepool.api import KVCachePool
+from kvcachepool.render import metadata
+from kvcachepool.render.hashing import content_hash
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What a backend wants to run as one component."""
+
+    component: str
+    replicas: int
+    strategy: Json
+    pod_spec: Json
+    inputs: Any
+    """Everything of the user's spec that `pod_spec` was rendered from. While it stays the same, running pods are
+    left alone, whatever a newer operator would render."""
+    pod_annotations: Mapping[str, str] = field(default_factory=dict)
+    """Configuration files of the pod (through the downward API), so that a changed file is a changed template."""
+    progress_seconds: int = 600
+    digest: str = ""
+    """Schema label of the pods; only for components that serve one schema."""
+
+
+RECREATE: Json = {"type": "Recreate"}
+
+
+def one_by_one(surge: int = 0) -> Json:
+    """Replace pods one at a time. Without surge no spare device is needed; the default would wait for one for ever."""
+    return {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": surge, "maxUnavailable": 0 if surge else 1},
+    }
+
+
+def deployment(pool: KVCachePool, workload: Workload) -> Json:
+    """The Deployment, with the two hashes that `rollout.keep_running` compares."""
+    template = {
+        "metadata": {
+            "labels": metadata.labels(pool, workload.component, workload.digest),
+            "annotations": dict(workload.pod_annotations),
+        },
+        "spec": workload.pod_spec,
+    }
+    if not workload.pod_annotations:
+        del template["metadata"]["annotations"]
+    hashes = {
+        constants.ANNOTATION_INPUTS: content_hash(workload.inputs),
+        constants.ANNOTATION_TEMPLATE: content_hash([template["spec"], dict(workload.pod_annotations)]),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata.metadata(
+            pool,
+            workload.component,
+            names.child(pool.metadata.name, workload.component),
+            digest=workload.digest,
+            annotations=hashes,
+        ),
+        "spec": {
+            "replicas": workload.replicas,
+            "revisionHistoryLimit": 3,
+            "progressDeadlineSeconds": workload.progress_seconds,
+            "selector": {"matchLabels": metadata.selector(pool, workload.component)},
+            "strategy": workload.strategy,
+            "template": template,
+        },
+    }

@@ -1,0 +1,38 @@
+"""The cache schema that a pool declares."""
+
+from kvcachepool.api import KVCachePool
+from kvcachepool.schema.cache_schema import CacheSchema
+
+
+def declared_schema(
+    pool: KVCachePool, *, connector: str, store_version: str | None, kv_layout: str | None
+) -> CacheSchema:
+    """All fields that must agree. Expert and data parallelism, memory utilisation and batch limits are not in
+    it: they change neither a key nor a byte of the cache.
+
+    `kv_layout` is the one in force: the user's, or the one the operator sets for this engine version.
+    """
+    spec, schema, cut = pool.spec, pool.spec.schema_, pool.spec.schema_.parallelism
+    return CacheSchema.of(
+        {
+            "modelId": spec.model.id,
+            "modelRevision": spec.model.revision,
+            "engine": "vllm",
+            "engineVersion": spec.engines.version,
+            "connector": connector,
+            "storeVersion": store_version,
+            "tensor": cut.tensor,
+            "pipeline": cut.pipeline,
+            "decodeContext": cut.decode_context,
+            "prefillContext": cut.prefill_context,
+            "interleave": cut.interleave,
+            "dtype": schema.dtype,
+            "kvCacheDtype": schema.kv_cache_dtype,
+            "quantization": schema.quantization,
+            "blockSize": schema.block_size,
+            "hashAlgorithm": schema.hash_algorithm,
+            "hashSeed": schema.hash_seed,
+            "attentionBackend": schema.attention_backend,
+            "kvLayout": kv_layout,
+        }
+    )

@@ -1,0 +1,52 @@
+"""What the installation (not the pool) decides; read from the environment that the chart sets."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Installation-wide settings. Every field has an environment variable `KVCP_<NAME>`."""
+
+    image_registry: str = ""
+    """Prefix of every default image (`registry.internal:5000`); images named in a pool are taken as they are."""
+    image_pull_secrets: tuple[str, ...] = ()
+    """Added to every pod of every pool. The Secrets must exist in the pool's namespace."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces to watch; empty means all."""
+    resync_seconds: float = 30.0
+    """How often a pool is looked at without an event."""
+    workers: int = 8
+    """Pools that are worked on at the same time."""
+    lease_name: str = "kvcachepool-operator"
+    lease_namespace: str = ""
+    """Where the leader's Lease lies; empty means the operator runs alone (development)."""
+    identity: str = ""
+    """This replica's name in the Lease; the pod's name."""
+    http_port: int = 8080
+    """Port of /healthz, /readyz and /metrics."""
+    probe_timeout_seconds: float = 90.0
+    """Deadline of one request of the reuse probe: a load from a failing store can hang."""
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> "Settings":
+        """Raises ValueError that names the variable, what was found and what is expected."""
+        values: dict[str, object] = {}
+        for name, annotation in cls.__annotations__.items():
+            variable = f"KVCP_{name.upper()}"
+            text = env.get(variable)
+            if text is None or text == "":
+                continue
+            try:
+                if annotation is int:
+                    values[name] = int(text)
+                elif annotation is float:
+                    values[name] = float(text)
+                elif annotation is str:
+                    values[name] = text
+                else:
+                    values[name] = tuple(part.strip() for part in text.split(",") if part.strip())
+            except ValueError as error:
+                raise ValueError(f"{variable}: found {text!r}, expected {annotation.__name__}") from error
+        return cls(**values)  # type: ignore[arg-type]
