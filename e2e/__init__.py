@@ -1,0 +1,1 @@
+"""End-to-end tests, the demo, and the cluster they run on."""
