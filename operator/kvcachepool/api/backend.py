@@ -35,7 +35,7 @@ class Backend(ApiModel):
             Rule(
                 "has(self.native) != has(self.mooncake)",
                 "exactly one of native and mooncake must be set",
-                found="(has(self.native) ? 'both' : 'none')",
+                found=("%s", "has(self.native) ? 'both' : 'none'"),
             )
         )
     )
@@ -91,7 +91,7 @@ class Store(ApiModel):
             Rule(
                 "self.mode != 'Embedded' || self.replicas == 1",
                 "replicas belongs to mode Dedicated: with Embedded every engine rank lends a segment",
-                found="string(self.replicas)",
+                found=("%d", "self.replicas"),
                 field=".replicas",
             ),
         )

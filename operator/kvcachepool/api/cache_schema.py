@@ -33,7 +33,7 @@ class Parallelism(ApiModel):
             Rule(
                 "self.tensor % self.decodeContext == 0",
                 "decodeContext must divide tensor, whose devices it reuses",
-                found="'decodeContext ' + string(self.decodeContext) + ' and tensor ' + string(self.tensor)",
+                found=("decodeContext %d and tensor %d", "self.decodeContext", "self.tensor"),
                 field=".decodeContext",
             )
         )

@@ -219,7 +219,9 @@ def _default(field: FieldInfo, schema: Mapping[str, Any]) -> Any:
     if isinstance(value, BaseModel):
         # what the default sets itself; the rest comes from the defaults of the nested fields
         value = value.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        return value if value or filled(schema, {}) else None
+        whole = filled(schema, value)
+        # the API server runs an object's CEL rules on its default before it fills in nested defaults
+        return (whole if "x-kubernetes-validations" in schema else value) if whole else None
     return None if value in ([], {}) else value  # None, too, means no default
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from kvcachepool.api.base import ApiModel, DeviceResource, Size, map_list
 from kvcachepool.api.pods import EnvVar, PodIdentity, Resources, Scheduling
@@ -51,3 +51,13 @@ class Engines(ApiModel):
     """How long an engine may finish running requests after SIGTERM."""
     max_surge: Annotated[int, Field(ge=0, le=1000)] = 0
     """Engines above `replicas` while a change rolls out. 0 needs no spare device."""
+
+    @field_validator("env")
+    @classmethod
+    def _distinct(cls, env: list[EnvVar]) -> list[EnvVar]:
+        """The API server refuses the second one, too: `env` is a map keyed by name."""
+        names = [variable.name for variable in env]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"each variable may be named once, found more of {', '.join(twice)}")
+        return env

@@ -50,7 +50,7 @@ class ModelSource(ApiModel):
             Rule(
                 "[has(self.hub), has(self.pvc), has(self.image)].filter(x, x).size() == 1",
                 "exactly one of hub, pvc and image must be set",
-                found="string([has(self.hub), has(self.pvc), has(self.image)].filter(x, x).size())",
+                found=("%d", "[has(self.hub), has(self.pvc), has(self.image)].filter(x, x).size()"),
             )
         )
     )
