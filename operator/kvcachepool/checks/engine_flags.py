@@ -5,7 +5,7 @@ from typing import Final
 
 from kvcachepool.api import KVCachePool
 from kvcachepool.findings import Finding
-from kvcachepool.schema.flags import SCHEMA_ENV, schema_flag, tokens
+from kvcachepool.schema.flags import SCHEMA_ENV, SCHEMA_FLAGS, schema_flag, tokens
 
 _OWN_FLAGS: Final[Mapping[str, str]] = {
     "--model": "spec.model",
@@ -32,19 +32,16 @@ _CONFLICTING: Final[Mapping[str, str]] = {
 """Flags that would break the cache, and why."""
 
 
-def check_extra_args(pool: KVCachePool) -> Iterable[Finding]:
-    """Every flag of extraArgs against those the operator sets and those of the schema.
+_REFUSED: Final = (*(flag.name for flag in SCHEMA_FLAGS), *_OWN_FLAGS, *_CONFLICTING)
 
-    The parser of the engine takes any unambiguous beginning of a flag, so `--tensor-par` is one, too.
-    """
+
+def check_extra_args(pool: KVCachePool) -> Iterable[Finding]:
+    """Every flag of extraArgs against those the operator sets and those of the schema."""
+    field = "spec.engines.extraArgs"
     for name, _ in tokens(tuple(pool.spec.engines.extra_args)):
         reason = _objection(name)
         if reason:
-            yield Finding(
-                "InvalidSpec",
-                f"spec.engines.extraArgs: {name} is not allowed: {reason}",
-                "spec.engines.extraArgs",
-            )
+            yield Finding("InvalidSpec", f"{field}: {name} is not allowed: {reason}", field)
 
 
 def _objection(name: str) -> str:
@@ -54,7 +51,11 @@ def _objection(name: str) -> str:
         return f"it is part of the cache schema; use {field}"
     if name in _OWN_FLAGS:
         return f"the operator sets it{f'; use {_OWN_FLAGS[name]}' if _OWN_FLAGS[name] else ''}"
-    return _CONFLICTING.get(name, "")
+    if name in _CONFLICTING:
+        return _CONFLICTING[name]
+    # The engine's parser (argparse) takes any unambiguous beginning of a flag for the flag.
+    longer = next((refused for refused in _REFUSED if name.startswith("--") and refused.startswith(name)), None)
+    return f"it abbreviates {longer}; write flags in full" if longer else ""
 
 
 def check_env(pool: KVCachePool, rendered: Mapping[str, str | None]) -> Iterable[Finding]:
@@ -62,12 +63,8 @@ def check_env(pool: KVCachePool, rendered: Mapping[str, str | None]) -> Iterable
 
     The same value is fine and rendered once. Values are never shown: one may be a secret.
     """
-    seen: set[str] = set()
     for index, variable in enumerate(pool.spec.engines.env):
         field = f"spec.engines.env[{index}]"
-        if variable.name in seen:
-            yield Finding("InvalidSpec", f"{field}: {variable.name} is set twice, expected once", field)
-        seen.add(variable.name)
         if variable.name in rendered and variable.value != rendered[variable.name]:
             yield Finding("InvalidSpec", f"{field}: {variable.name} {_expected(variable.name, rendered)}", field)
         elif variable.name not in rendered and variable.name in SCHEMA_ENV:
