@@ -130,6 +130,8 @@ class StoreTrend:
     """How the master's counters moved in a window of some minutes; None: unknown, such as right after a restart."""
 
     window_seconds: int = 0
+    master_restarted: bool = False
+    """Another master process than before was met in the window."""
     put_requests: float | None = None
     """Keys that engines wanted to store."""
     put_failures: float | None = None
@@ -137,8 +139,8 @@ class StoreTrend:
     evictions_done: float | None = None
     evicted_keys: float | None = None
     lost_keys: int | None = None
-    """Keys the index held before it was lost; None when it was not lost in the window. A lost index is one whose
-    master started anew, or whose keys fell to less than half without as many evictions."""
+    """Keys the index held before it was lost; None when nothing was lost in the window. Lost means: the master started
+    anew, or its keys fell to less than half without as many evictions (a store member left, all clients expired)."""
     most_clients: int | None = None
     """Highest number of clients in the window."""
 

@@ -1,0 +1,158 @@
+"""Everything one pass knows about one pool, put together.
+
+Cluster objects come from the watch cache, so a steady pass makes no API call. Master and engines are asked over their
+pods' addresses, all at once, and only those that run; whatever does not answer is a fact too, never an exception.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from kvcachepool.api import KVCachePool
+from kvcachepool.constants import ENGINE, MASTER
+from kvcachepool.facts import ContainerFacts, EngineFacts, MasterFacts, Object, Observed, PodFacts
+from kvcachepool.observe.engine import read_engine
+from kvcachepool.observe.http import HttpReader
+from kvcachepool.observe.logs import actionable_line
+from kvcachepool.observe.master import read_master
+from kvcachepool.observe.memory import PoolMemory
+from kvcachepool.observe.pods import owned_by, pod_facts, workload_facts
+from kvcachepool.observe.references import ReferenceReader, missing
+
+_LOG = logging.getLogger(__name__)
+_CONCURRENT_ENGINES: Final = 64
+"""Engines asked at once in one pass: bounds memory (their pages are up to 200 KB) without slowing other pools."""
+_LOGS_PER_PASS: Final = 8
+_LOG_LINES: Final = 2000
+_LOG_BYTES: Final = 1024 * 1024
+_REREAD_LOG_SECONDS: Final = 60.0
+
+
+class ClusterReader(ReferenceReader, Protocol):
+    """What a pass reads of the cluster. `pods` and `children` are answered from the watch cache."""
+
+    def pods(self, key: tuple[str, str]) -> Iterable[Object]:
+        """Pods in the pool's namespace that carry its label."""
+        ...
+
+    def children(self, key: tuple[str, str]) -> Mapping[tuple[str, str], Object]:
+        """Deployments, Services and ConfigMaps that carry the pool's label, by (kind, name)."""
+        ...
+
+    async def pod_log(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        previous: bool = ...,
+        limit_bytes: int = ...,
+        lines: int = ...,
+    ) -> str:
+        """The end of a container's log: the last `lines`, of these the first `limit_bytes`. May raise."""
+        ...
+
+
+async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory: PoolMemory, now: float) -> Observed:
+    """Observe the pool. `now` is epoch seconds. Takes at most a few seconds, whatever hangs."""
+    uid = pool.metadata.uid
+    children = {name: raw for name, raw in io.children(pool.key).items() if owned_by(raw, uid)}
+    deployments = {name: workload_facts(raw) for (kind, name), raw in children.items() if kind == "Deployment"}
+    pods = [pod_facts(raw, deployments.keys()) for raw in io.pods(pool.key)]
+    pods.sort(key=lambda pod: pod.name)
+    master_pod = _serving_master(pods)
+    epoch = memory.traffic.epoch
+    lines, absent, master, engines = await asyncio.gather(
+        _log_lines(pool.metadata.namespace, pods, io, memory, now),
+        missing(pool, io, memory, now),
+        _ask_master(master_pod, http),
+        _ask_engines([pod for pod in pods if pod.component in (ENGINE, "") and _asked(pod)], http),
+    )
+    if master_pod is not None and master is not None:
+        memory.master.record(_process(master_pod), master, now)
+    uids = {pod.name: pod.uid for pod in pods}
+    memory.traffic.record({uids[name]: facts for name, facts in engines.items()}, frozenset(uids.values()), now, epoch)
+    return Observed(
+        pods=tuple(replace(pod, log_line=lines.get(pod.uid, "")) for pod in pods),
+        workloads={facts.component: facts for facts in deployments.values()},
+        children=children,
+        missing=absent,
+        master=master,
+        engines=engines,
+        rates=memory.traffic.rates(now),
+        store_trend=memory.master.trend(now),
+        verification=memory.probe.result,
+    )
+
+
+def _asked(pod: PodFacts) -> bool:
+    return bool(pod.ip) and pod.phase == "Running" and not pod.deleting and pod.main is not None and pod.main.running
+
+
+def _serving_master(pods: Sequence[PodFacts]) -> PodFacts | None:
+    """The operator's own master pod; a ready one first, should an old one still be ending."""
+    candidates = [pod for pod in pods if pod.component == MASTER and pod.owned and _asked(pod)]
+    return next((pod for pod in candidates if pod.ready), candidates[0] if candidates else None)
+
+
+def _process(pod: PodFacts) -> str:
+    return f"{pod.uid}/{pod.main.restarts if pod.main is not None else 0}"
+
+
+async def _ask_master(pod: PodFacts | None, http: HttpReader) -> MasterFacts | None:
+    return await read_master(http, pod.ip) if pod is not None else None
+
+
+async def _ask_engines(pods: Sequence[PodFacts], http: HttpReader) -> dict[str, EngineFacts]:
+    slots = asyncio.Semaphore(_CONCURRENT_ENGINES)
+    answers = await asyncio.gather(*(_with(slots, read_engine, http, pod.ip) for pod in pods))
+    return {pod.name: facts for pod, facts in zip(pods, answers, strict=True)}
+
+
+async def _with(
+    slots: asyncio.Semaphore, read: Callable[[HttpReader, str], Awaitable[EngineFacts]], http: HttpReader, host: str
+) -> EngineFacts:
+    async with slots:
+        return await read(http, host)
+
+
+def _crashed(pod: PodFacts) -> ContainerFacts | None:
+    """The first container that has ended and should not have, and is not well again."""
+    for container in pod.containers:
+        ended = container.exit_code is not None and not container.ready
+        if ended and not (container.init and container.exit_code == 0):
+            return container
+    return None
+
+
+async def _log_lines(
+    namespace: str, pods: Sequence[PodFacts], io: ClusterReader, memory: PoolMemory, now: float
+) -> dict[str, str]:
+    """First actionable log line by pod uid, read once for each crash."""
+    crashed = {pod.uid: (pod, container) for pod in pods if (container := _crashed(pod)) is not None}
+    wanted = {(uid, container.name, container.restarts): (pod, container) for uid, (pod, container) in crashed.items()}
+    for gone in memory.log_lines.keys() - wanted.keys():
+        del memory.log_lines[gone]
+    unread = [
+        (identity, pod, container)
+        for identity, (pod, container) in wanted.items()
+        if identity not in memory.log_lines
+        or (not memory.log_lines[identity][1] and now - memory.log_lines[identity][0] >= _REREAD_LOG_SECONDS)
+    ][:_LOGS_PER_PASS]
+    texts = await asyncio.gather(*(_log(io, namespace, pod.name, container) for _, pod, container in unread))
+    for (identity, _, container), text in zip(unread, texts, strict=True):
+        memory.log_lines[identity] = (now, actionable_line(text) or actionable_line(container.exit_message))
+    return {identity[0]: line for identity, (_, line) in memory.log_lines.items()}
+
+
+async def _log(io: ClusterReader, namespace: str, pod: str, container: ContainerFacts) -> str:
+    try:
+        # the API server gives a waiting container's last log as its present one
+        return await io.pod_log(
+            namespace, pod, container.name, previous=container.running, limit_bytes=_LOG_BYTES, lines=_LOG_LINES
+        )
+    except Exception as error:  # the log may be gone with its node; the pass goes on without it
+        _LOG.info("cannot read the log of %s/%s (%s): %s", namespace, pod, container.name, error)
+        return ""

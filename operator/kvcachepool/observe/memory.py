@@ -1,0 +1,111 @@
+"""What the operator remembers of one pool between passes, in RAM only.
+
+Nothing here is needed for correctness: after a restart of the operator it fills again, and what must survive (the last
+probe) stands in the pool's status. Dropped when the pool goes. All times are epoch seconds of the passes' clock.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from kvcachepool.api.status import VerificationStatus
+from kvcachepool.facts import MasterFacts, StoreTrend
+from kvcachepool.observe.traffic import Traffic
+
+WINDOW_SECONDS: Final = 600.0
+_COUNTERS: Final = ("put_requests", "put_failures", "put_alloc_failures", "evictions_done", "evicted_keys")
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    time: float
+    process: str
+    facts: MasterFacts
+
+
+@dataclass(slots=True)
+class MasterHistory:
+    """Looks at the master in the window, and the last loss of its index."""
+
+    window: float = WINDOW_SECONDS
+    _looks: deque[_Look] = field(default_factory=deque)
+    _restarted: float | None = None
+    _lost: tuple[float, int] | None = None
+
+    def record(self, process: str, facts: MasterFacts, now: float) -> None:
+        """`process` tells one start of the master from the next (pod uid and restart count)."""
+        if not facts.reachable:
+            return
+        last = self._looks[-1] if self._looks else None
+        if last is not None:
+            self._compare(last, process, facts, now)
+            if process != last.process:
+                self._looks.clear()
+        self._looks.append(_Look(now, process, facts))
+        while len(self._looks) > 1 and now - self._looks[0].time > self.window:
+            self._looks.popleft()
+
+    def trend(self, now: float) -> StoreTrend:
+        """Increments over the looks of the present master process."""
+        recent = [look for look in self._looks if now - look.time <= self.window]
+        lost = self._lost if self._lost is not None and now - self._lost[0] <= self.window else None
+        restarted = self._restarted is not None and now - self._restarted <= self.window
+        if not recent:
+            return StoreTrend(master_restarted=restarted, lost_keys=lost[1] if lost else None)
+        first, last = recent[0], recent[-1]
+        clients = [look.facts.clients for look in recent if look.facts.clients is not None]
+        return StoreTrend(
+            window_seconds=int(last.time - first.time),
+            master_restarted=restarted,
+            lost_keys=lost[1] if lost else None,
+            most_clients=max(clients, default=None),
+            **{name: _increment(first.facts, last.facts, name) for name in _COUNTERS},
+        )
+
+    def _compare(self, last: _Look, process: str, facts: MasterFacts, now: float) -> None:
+        before, after = last.facts.keys, facts.keys
+        if process != last.process:
+            self._restarted = now
+            if before:
+                self._lost = (now, before)
+        elif before and after is not None and after < before / 2:
+            evicted = _increment(last.facts, facts, "evicted_keys") or 0
+            if evicted < (before - after) / 2:
+                self._lost = (now, before)
+
+
+def _increment(first: MasterFacts, last: MasterFacts, name: str) -> float | None:
+    before, after = getattr(first, name), getattr(last, name)
+    return float(after - before) if before is not None and after is not None and after >= before else None
+
+
+@dataclass(slots=True)
+class ProbeMemory:
+    """What the prober keeps of a pool. Members are named by `probe.schedule.identity`: one start of one pod."""
+
+    result: VerificationStatus | None = None
+    """Of the newest probe of this process."""
+    finished: float | None = None
+    failures: int = 0
+    """Probes in a row that did not verify."""
+    probed_members: frozenset[str] | None = None
+    """Members when the last probe began; None when this process has not probed yet."""
+    members: frozenset[str] = frozenset()
+    members_since: float = 0.0
+    """Since when the set of members is as it is."""
+    warm: set[str] = field(default_factory=set)
+    """Members that have served a prompt of the probe's length since their start."""
+
+
+@dataclass(slots=True)
+class PoolMemory:
+    """Everything remembered of one pool; `uid` tells a pool from a later one of the same name."""
+
+    uid: str = ""
+    traffic: Traffic = field(default_factory=Traffic)
+    master: MasterHistory = field(default_factory=MasterHistory)
+    probe: ProbeMemory = field(default_factory=ProbeMemory)
+    log_lines: dict[tuple[str, str, int], tuple[float, str]] = field(default_factory=dict)
+    """(when read, line) by (pod uid, container, restarts)."""
+    references: dict[tuple[str, str, str], tuple[float, bool]] = field(default_factory=dict)
+    """(when checked, whether there) by (kind, name, key)."""

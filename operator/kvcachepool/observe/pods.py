@@ -1,0 +1,144 @@
+"""Raw pods and Deployments as facts. Pure, and tolerant of any missing or malformed part: what the API server or a
+kubelet leaves out reads as empty."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, TypeGuard
+
+from kvcachepool.constants import LABEL_COMPONENT, LABEL_SCHEMA
+from kvcachepool.facts import ContainerFacts, Object, PodFacts, WorkloadFacts
+
+
+def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
+    """`deployments` are the names of the pool's own Deployments: a pod is the operator's when its ReplicaSet is one of
+    theirs. A ReplicaSet's name is its Deployment's name and the template hash that is also a label of the pod."""
+    metadata, spec, status = _dict(raw, "metadata"), _dict(raw, "spec"), _dict(raw, "status")
+    labels = {str(k): v for k, v in _dict(metadata, "labels").items() if isinstance(v, str)}
+    conditions = {c.get("type"): c for c in _dicts(status, "conditions")}
+    scheduled = conditions.get("PodScheduled", {})
+    waits = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
+    containers = _containers(spec, status)
+    return PodFacts(
+        name=_text(metadata, "name"),
+        uid=_text(metadata, "uid"),
+        component=labels.get(LABEL_COMPONENT, ""),
+        digest=labels.get(LABEL_SCHEMA, ""),
+        labels=labels,
+        ip=_text(status, "podIP"),
+        node=_text(spec, "nodeName"),
+        phase=_text(status, "phase"),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        deleting=bool(metadata.get("deletionTimestamp")),
+        owned=_owned(metadata, labels, deployments),
+        unschedulable=_text(scheduled, "message") if waits else "",
+        started=_main_started(spec, status),
+        containers=containers,
+    )
+
+
+def workload_facts(raw: Object) -> WorkloadFacts:
+    """A Deployment. Counters the controller leaves out are zero; replicas left out are one, as in the API."""
+    metadata, spec, status = _dict(raw, "metadata"), _dict(raw, "spec"), _dict(raw, "status")
+    failure = next(
+        (c for c in _dicts(status, "conditions") if c.get("type") == "ReplicaFailure" and c.get("status") == "True"), {}
+    )
+    return WorkloadFacts(
+        name=_text(metadata, "name"),
+        component=_text(_dict(metadata, "labels"), LABEL_COMPONENT),
+        replicas=_int(spec, "replicas", 1),
+        updated=_int(status, "updatedReplicas"),
+        ready=_int(status, "readyReplicas"),
+        generation=_int(metadata, "generation"),
+        observed_generation=_int(status, "observedGeneration"),
+        create_failure=_text(failure, "message"),
+    )
+
+
+def owned_by(raw: Object, uid: str) -> bool:
+    """Whether the object's controller is the pool with that uid."""
+    return any(
+        ref.get("controller") is True and ref.get("uid") == uid
+        for ref in _dicts(_dict(raw, "metadata"), "ownerReferences")
+    )
+
+
+def _owned(metadata: Mapping[str, Any], labels: Mapping[str, str], deployments: Collection[str]) -> bool:
+    template = labels.get("pod-template-hash", "")
+    sets = {f"{deployment}-{template}" for deployment in deployments}
+    return any(
+        ref.get("controller") is True and ref.get("kind") == "ReplicaSet" and ref.get("name") in sets
+        for ref in _dicts(metadata, "ownerReferences")
+    )
+
+
+def _containers(spec: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[ContainerFacts, ...]:
+    statuses = {
+        True: {_text(s, "name"): s for s in _dicts(status, "initContainerStatuses")},
+        False: {_text(s, "name"): s for s in _dicts(status, "containerStatuses")},
+    }
+    return tuple(
+        _container(declared, statuses[init].get(_text(declared, "name"), {}), init)
+        for init, key in ((True, "initContainers"), (False, "containers"))
+        for declared in _dicts(spec, key)
+    )
+
+
+def _container(declared: Mapping[str, Any], status: Mapping[str, Any], init: bool) -> ContainerFacts:
+    state, last = _dict(status, "state"), _dict(status, "lastState")
+    waiting = _dict(state, "waiting")
+    ended = _dict(state, "terminated") or _dict(last, "terminated")
+    code = ended.get("exitCode")
+    variables = [v for v in _dicts(declared, "env") if _text(v, "name")]
+    return ContainerFacts(
+        name=_text(declared, "name"),
+        init=init,
+        image=_text(declared, "image"),
+        command=_texts(declared, "command"),
+        args=_texts(declared, "args"),
+        env={v["name"]: _text(v, "value") for v in variables if "valueFrom" not in v},
+        env_refs=tuple(v["name"] for v in variables if "valueFrom" in v),
+        ready=status.get("ready") is True,
+        running="running" in state,
+        restarts=_int(status, "restartCount"),
+        waiting_reason=_text(waiting, "reason"),
+        waiting_message=_text(waiting, "message"),
+        exit_code=code if _is_int(code) else None,
+        exit_reason=_text(ended, "reason"),
+        exit_message=_text(ended, "message"),
+    )
+
+
+def _main_started(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    name = next((_text(declared, "name") for declared in _dicts(spec, "containers")), "")
+    for entry in _dicts(status, "containerStatuses"):
+        if _text(entry, "name") == name:
+            return _text(_dict(_dict(entry, "state"), "running"), "startedAt")
+    return ""
+
+
+def _dict(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = raw.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _dicts(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    value = raw.get(key)
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list | tuple) else []
+
+
+def _text(raw: Mapping[str, Any], key: str) -> str:
+    value = raw.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _texts(raw: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = raw.get(key)
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list | tuple) else ()
+
+
+def _is_int(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _int(raw: Mapping[str, Any], key: str, default: int = 0) -> int:
+    value = raw.get(key)
+    return value if _is_int(value) else default
