@@ -109,6 +109,7 @@ class Store(ApiModel):
     image: ImageRef | None = None
     """Image of master and store pods; the operator's own build for the version when left out."""
     image_pull_policy: PullPolicy | None = None
+    """When nodes fetch the image; Kubernetes' own default when left out."""
     resources: Resources = Resources()
     """Of a store pod. Without a memory request, segment + buffer + overhead is requested."""
     scheduling: Scheduling = Scheduling()

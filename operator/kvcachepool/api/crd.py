@@ -49,7 +49,7 @@ _ORDER: Final = (
 _DROPPED: Final = frozenset({"title", "default", "$defs"})
 """Of pydantic's schema; `_default` says what the API server should fill in."""
 
-_COLUMNS: Final = (
+COLUMNS: Final = (  # name, type, path, meaning
     ("READY", "string", '.status.conditions[?(@.type=="Ready")].status', "The pool is as it was asked for."),
     ("REASON", "string", '.status.conditions[?(@.type=="Ready")].reason', "Why it is, or is not."),
     ("BACKEND", "string", ".status.backend", "What keeps the cache."),
@@ -64,7 +64,7 @@ _COLUMNS: Final = (
     ),
     ("AGE", "date", ".metadata.creationTimestamp", "Time since the pool was made."),
 )
-_WIDE_COLUMNS: Final = (
+WIDE_COLUMNS: Final = (
     ("MODEL", "string", ".spec.model.id", "Model that the engines serve."),
     ("CAPACITY", "string", ".status.store.capacity", "Memory of the shared store."),
     ("USED%", "integer", ".status.store.usedPercent", "Share of the capacity in use."),
@@ -114,7 +114,7 @@ def root_schema() -> Json:
     """Structural schema of a KVCachePool."""
     return {
         "type": "object",
-        "description": _words(KVCachePool.__doc__ or ""),
+        "description": words(KVCachePool.__doc__ or ""),
         "required": ["spec"],
         "properties": {
             "apiVersion": {"type": "string"},
@@ -128,11 +128,11 @@ def root_schema() -> Json:
 
 def _columns() -> list[Json]:
     columns: list[Json] = [
-        {"name": name, "type": kind, "jsonPath": path, "description": words} for name, kind, path, words in _COLUMNS
+        {"name": name, "type": kind, "jsonPath": path, "description": meaning} for name, kind, path, meaning in COLUMNS
     ]
     columns[-1:-1] = [  # before AGE, as kubectl users expect
-        {"name": name, "type": kind, "jsonPath": path, "description": words, "priority": 1}
-        for name, kind, path, words in _WIDE_COLUMNS
+        {"name": name, "type": kind, "jsonPath": path, "description": meaning, "priority": 1}
+        for name, kind, path, meaning in WIDE_COLUMNS
     ]
     return columns
 
@@ -143,7 +143,7 @@ def structural(model: type[BaseModel], *, defaults: bool = True) -> Json:
     Raises ValueError that names the keyword if a model uses JSON Schema that Kubernetes does not know.
     """
     source = model.model_json_schema(by_alias=True)
-    nested = {found.__name__: found for found in _nested(model)}
+    nested = {found.__name__: found for found in nested_models(model)}
     schema = _convert(source, nested, defaults)
     if defaults:
         for name, field in model.model_fields.items():
@@ -160,7 +160,7 @@ def _convert(node: Mapping[str, Any], nested: Mapping[str, type[BaseModel]], def
     if "$ref" in node:
         result = structural(nested[node["$ref"].rpartition("/")[2]], defaults=defaults)
         if "description" in node:
-            result["description"] = _words(node["description"])
+            result["description"] = words(node["description"])
         return result
     result = {}
     for key, value in node.items():
@@ -173,7 +173,7 @@ def _convert(node: Mapping[str, Any], nested: Mapping[str, type[BaseModel]], def
         elif key == "const":
             result["enum"] = [value]
         elif key == "description":
-            result[key] = _words(value)
+            result[key] = words(value)
         elif key in _ORDER or key.startswith("x-kubernetes-"):
             result[key] = value
         else:
@@ -201,14 +201,18 @@ def _without_null(node: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**options[0], **around}
 
 
-def _nested(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Models that the fields of `model` hold directly."""
-    waiting: list[Any] = [field.annotation for field in model.model_fields.values()]
-    while waiting:
-        annotation = waiting.pop()
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            yield annotation
-        waiting.extend(get_args(annotation))
+def nested_models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Models that the fields of `model` hold, in order; one may come twice."""
+    for field in model.model_fields.values():
+        yield from models_in(field.annotation)
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Models inside an annotation such as `list[EnvVar] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from models_in(argument)
 
 
 def _default(field: FieldInfo, schema: Mapping[str, Any]) -> Any:
@@ -236,6 +240,6 @@ def filled(schema: Mapping[str, Any], value: Mapping[str, Any]) -> Json:
     return result
 
 
-def _words(text: str) -> str:
+def words(text: str) -> str:
     """A docstring as one line: white space in descriptions would only bloat the CRD."""
     return " ".join(text.split())

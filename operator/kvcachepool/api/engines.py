@@ -31,6 +31,7 @@ class Engines(ApiModel):
     image: ImageRef | None = None
     """Engine image; the operator's own build for the version (CUDA 13) when left out."""
     image_pull_policy: PullPolicy | None = None
+    """When nodes fetch the image; Kubernetes' own default when left out."""
     env: list[EnvVar] = Field(default_factory=list, max_length=128, json_schema_extra=map_list("name"))
     """More environment. Variables the operator sets may be repeated only with the same value."""
     extra_args: list[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(default_factory=list, max_length=128)

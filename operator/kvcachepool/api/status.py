@@ -14,11 +14,17 @@ class Condition(StatusModel):
     """One statement about the pool; all are positive: True is good."""
 
     type: str
+    """Name of the condition; conditions.md lists all."""
     status: ConditionStatus
+    """Unknown when it was not measured."""
     reason: str
+    """One word; conditions.md lists all of each condition."""
     message: str = ""
+    """What was found and what to do, for people."""
     observed_generation: int = 0
+    """Generation of the spec it speaks of."""
     last_transition_time: Time = ""
+    """When `status` last changed."""
 
 
 class SchemaStatus(StatusModel):
@@ -35,23 +41,30 @@ class StoreStatus(StatusModel):
     """The shared store, as its master reports it."""
 
     capacity: str = ""
+    """Memory of all segments together."""
     used_percent: int | None = None
+    """Share of the capacity in use."""
     keys: int | None = None
     """Blocks in the pool, rounded to two digits."""
     segments: int | None = None
+    """Segments that the master has."""
     members: int | None = None
     """Segments that are expected."""
     segment_bytes: int | None = None
     """Segment size after rounding to the store's alignment."""
     master_start: Time | None = None
+    """When the master started; the pool was empty then."""
 
 
 class EnginesStatus(StatusModel):
     """Engine pods of the pool."""
 
     desired: int = 0
+    """Engines asked for."""
     updated: int = 0
+    """Engines of the newest template."""
     ready: int = 0
+    """Engines that answer."""
     serving: int = 0
     """Ready engines with the pool's schema."""
     summary: str = ""
@@ -66,43 +79,64 @@ class HitRateStatus(StatusModel):
     """Shares of prompt tokens in the window, in percent, without the probe's own."""
 
     local: int | None = None
+    """From the engine's own cache."""
     pool: int | None = None
+    """From the pool."""
     total: int | None = None
+    """Both together."""
     window_seconds: int | None = None
+    """Length of the window."""
 
 
 class VerificationStatus(StatusModel):
     """The last probe."""
 
     last_time: Time | None = None
+    """When it ended."""
     verified: bool | None = None
+    """Whether the reader reused what the writer computed, with the same answer."""
     reader: str = ""
+    """Engine pod that was asked second."""
     writer: str = ""
+    """Engine pod that computed the prompt."""
     prompt_tokens: int | None = None
+    """Length of the prompt."""
     reused_tokens: int | None = None
+    """Tokens that the reader took from the pool."""
     negative_reused_tokens: int | None = None
+    """Tokens reused under another prefix; must be 0."""
     ttft_recompute_ms: int | None = None
+    """Time to first token without any cache."""
     ttft_local_ms: int | None = None
+    """Time to first token from the engine's own cache."""
     ttft_reuse_ms: int | None = None
+    """Time to first token from the pool."""
     loaded_bytes: int | None = None
+    """Bytes that the reader loaded from the pool."""
     gigabytes_per_second: str = ""
+    """Rate of that load."""
     break_even_gigabytes_per_second: str = ""
+    """Rate at which loading takes as long as computing."""
     outcome: str = ""
     """Reason of ReuseVerified as the probe found it."""
     detail: str = ""
+    """The same in a sentence."""
 
 
 class PoolStatus(StatusModel):
     """What the operator has seen."""
 
     observed_generation: int = 0
+    """Newest generation of the spec that the conditions speak of."""
     replicas: int = 0
     """Engine pods, for the scale subresource."""
     backend: str = ""
+    """What keeps the cache."""
     conditions: list[Condition] = Field(
         default_factory=list,
         json_schema_extra=map_list("type"),
     )
+    """All of them from the first pass on."""
     schema_: Annotated[SchemaStatus, Field(alias="schema")] = SchemaStatus()
     store: StoreStatus | None = None
     engines: EnginesStatus = EnginesStatus()
@@ -111,6 +145,7 @@ class PoolStatus(StatusModel):
     transport: str = ""
     """Protocol that the members' segments really use."""
     advice: str = ""
+    """What would help."""
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of that type, if it was ever set."""
