@@ -1,0 +1,77 @@
+# make demo     a pool of two real engines on a real cluster, to Ready and verified reuse
+# make test     every test
+# make verify   generated files are current, style, types and layers hold
+# make bench    figures, as ratios against a reference of the same run
+# make clean    stops the cluster and removes the environment; the cache of builds stays
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PY := .venv/bin/python
+STAGE := hack/stage
+CACHE := $(or $(KVCP_CACHE),$(HOME)/.cache/kvcachepool)
+PYTEST := $(PY) -m pytest -q
+
+.PHONY: help setup tools images cluster-up cluster-down demo demo-down test test-fast test-cluster verify generate fmt lock bench clean
+
+help:
+	@sed -n 's/^# make /make /p' Makefile
+
+setup:
+	@$(STAGE) "Debian packages" e2e/setup/debian-packages.sh
+	@$(STAGE) "Python environment" hack/bootstrap.sh
+
+tools: setup
+	@$(STAGE) "cluster programs" $(PY) -m e2e.cluster build
+
+images: setup
+	@$(STAGE) "images" $(PY) -m images.build all
+
+cluster-up: tools
+	@$(STAGE) "cluster" $(PY) -m e2e.cluster up
+
+cluster-down: setup
+	@$(PY) -m e2e.cluster down
+
+demo: tools images
+	@$(STAGE) "demo" $(PY) -m e2e.demo up
+
+demo-down: setup
+	@$(PY) -m e2e.demo down
+
+# What needs no cluster, in half a minute.
+test-fast: setup
+	@$(STAGE) "unit, golden and wiring tests" $(PYTEST) -n 2 tests/unit tests/golden tests/wiring
+
+test: test-fast tools
+	@$(STAGE) "chart tests" $(PYTEST) tests/chart
+	@$(STAGE) "API server tests" $(PYTEST) tests/apiserver
+	@$(MAKE) --no-print-directory images
+	@$(STAGE) "cluster tests" $(PYTEST) e2e/tests
+
+test-cluster: tools images
+	@$(STAGE) "cluster tests" $(PYTEST) e2e/tests
+
+generate: setup
+	@$(PY) -m hack.generate
+
+fmt: setup
+	@.venv/bin/ruff check --fix --quiet . ; .venv/bin/ruff format --quiet .
+
+verify: setup
+	@$(STAGE) "generated files" hack/verify-generated.sh
+	@$(STAGE) "ruff" .venv/bin/ruff check .
+	@$(STAGE) "ruff format" .venv/bin/ruff format --check .
+	@$(STAGE) "mypy" .venv/bin/mypy --strict operator/kvcachepool e2e images hack
+	@$(STAGE) "import-linter" .venv/bin/lint-imports
+
+# Resolves the Python dependencies anew; pyproject.toml has the bounds.
+lock: setup
+	@.venv/bin/uv pip compile -q pyproject.toml --universal --generate-hashes --no-header -o requirements/operator.lock --upgrade
+	@.venv/bin/uv pip compile -q pyproject.toml --group dev --universal --generate-hashes --no-header -o requirements/dev.lock --upgrade
+
+bench: tools
+	@$(PY) -m e2e.bench
+
+clean:
+	@if [[ -x .venv/bin/python ]]; then $(PY) -m e2e.cluster down --purge; fi
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What demo, benches and cluster tests share: kubectl with patience, installation, pools of tiny engines."""

@@ -1,0 +1,82 @@
+"""Pools of tiny engines: the real vLLM on the CPU with a model of random weights that the image carries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from e2e.harness.kube import Json
+from kvcachepool.compat.pins import PINS
+
+ENGINE_ARGS = [
+    "--enforce-eager",
+    "--distributed-executor-backend=uni",
+    "--max-model-len=16384",
+    "--max-num-seqs=4",
+    "--max-num-batched-tokens=8192",
+]
+ENGINE_ENV = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "OMP_NUM_THREADS": "1",
+}
+
+
+def tiny_pool(images: dict[str, str], name: str, namespace: str, **spec: Any) -> Json:
+    """Two engines and one store pod of 512 MiB; `spec` replaces whole top-level fields."""
+    _, tag = images["engine-cpu"].rsplit(":", 1)
+    body: Json = {
+        "model": {"id": "tiny", "revision": "1", "source": {"image": {"path": "/models/tiny"}}},
+        "schema": {"dtype": "float32"},
+        "backend": {"mooncake": {"version": PINS.mooncake_version}},
+        "store": tiny_store(images),
+        "engines": tiny_engines(images, version=tag.split("-")[0]),
+        "verification": {"intervalSeconds": 60},
+    }
+    body |= spec
+    return {
+        "apiVersion": "kvcachepool.io/v1alpha1",
+        "kind": "KVCachePool",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {key: value for key, value in body.items() if value is not None},
+    }
+
+
+def tiny_store(images: dict[str, str], **fields: Any) -> Json:
+    """A store that fits a laptop."""
+    return {
+        "segmentSize": "512Mi",
+        "localBufferSize": "64Mi",
+        "image": images["mooncake"],
+        "imagePullPolicy": "Never",
+        "master": {"resources": {"requests": {"cpu": "50m", "memory": "128Mi"}}},
+        **fields,
+    }
+
+
+def tiny_engines(images: dict[str, str], *, version: str, **fields: Any) -> Json:
+    """Engines that ask for one (pretended) GPU each and compute on the CPU."""
+    return {
+        "replicas": 2,
+        "version": version,
+        "image": images["engine-cpu"],
+        "imagePullPolicy": "Never",
+        "engineMemory": "3Gi",
+        "shmSize": "128Mi",
+        "shutdownSeconds": 10,
+        "extraArgs": ENGINE_ARGS,
+        "env": [{"name": key, "value": value} for key, value in ENGINE_ENV.items()],
+        **fields,
+    }
+
+
+def native_pool(images: dict[str, str], name: str, namespace: str, **engines: Any) -> Json:
+    """One engine with CPU offload."""
+    _, tag = images["engine-cpu"].rsplit(":", 1)
+    fields = {"replicas": 1} | engines
+    return tiny_pool(
+        images, name, namespace,
+        backend={"native": {"cpuBytes": "256Mi"}},
+        store=None,
+        engines=tiny_engines(images, version=tag.split("-")[0], **fields),
+    )  # fmt: skip

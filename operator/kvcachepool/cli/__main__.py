@@ -1,0 +1,5 @@
+"""`python -m kvcachepool.cli`."""
+
+from kvcachepool.cli import main
+
+main()
