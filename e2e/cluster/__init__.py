@@ -5,7 +5,7 @@ only an API server with its controllers, which starts in seconds.
 """
 
 from .controlplane import ControlPlane
-from .errors import ClusterError, MissingTool, Refused, StartFailed
+from .errors import ClusterError, MissingToolError, RefusedError, StartFailedError
 from .provider import PROVIDERS, Provider, get_provider
 from .settings import Hardware, Settings, from_environment
 
@@ -14,11 +14,11 @@ __all__ = [
     "ClusterError",
     "ControlPlane",
     "Hardware",
-    "MissingTool",
+    "MissingToolError",
     "Provider",
-    "Refused",
+    "RefusedError",
     "Settings",
-    "StartFailed",
+    "StartFailedError",
     "from_environment",
     "get_provider",
 ]

@@ -80,9 +80,9 @@ def _run(options: argparse.Namespace) -> int:
         case "env":
             print(f"export KUBECONFIG={shlex.quote(str(provider.kubeconfig))}")
             tools = builder.find_tools()
-            path = os.environ.get("PATH", "")
-            if tools and str(tools) not in path.split(":"):
-                print(f"export PATH={shlex.quote(f'{tools}:{path}')}")
+            search = os.environ.get("PATH", "")
+            if tools and str(tools) not in search.split(":"):
+                print(f"export PATH={shlex.quote(f'{tools}:{search}')}")
         case "status":
             states = provider.status()
             for component, state in states.items():

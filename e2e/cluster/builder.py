@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .errors import ClusterError, MissingTool
+from .errors import ClusterError, MissingToolError
 from .settings import cache_dir
 from .stages import Stages
 
@@ -60,8 +60,8 @@ UNITS = (
         "cluster",
         {
             **{
-                f"{_K8S}/{program}": program
-                for program in (
+                f"{_K8S}/{command}": command
+                for command in (
                     "kube-apiserver",
                     "kube-controller-manager",
                     "kube-scheduler",
@@ -70,10 +70,7 @@ UNITS = (
                     "kubectl",
                 )
             },
-            **{
-                f"{_CONTAINERD}/{program}": program
-                for program in ("containerd", "containerd-shim-runc-v2", "ctr")
-            },
+            **{f"{_CONTAINERD}/{command}": command for command in ("containerd", "containerd-shim-runc-v2", "ctr")},
             "go.etcd.io/etcd/server/v3": "etcd",
             "./pause": "pause",
         },
@@ -81,7 +78,11 @@ UNITS = (
         tags="no_btrfs,no_devmapper,no_zfs",
     ),
     Unit("coredns", {".": "coredns"}),
-    Unit("helm", {"helm.sh/helm/v3/cmd/helm": "helm"}, ldflags="-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0"),
+    Unit(
+        "helm",
+        {"helm.sh/helm/v3/cmd/helm": "helm"},
+        ldflags="-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0",
+    ),
 )
 
 
@@ -102,11 +103,9 @@ def tools_key(go_version: str, units: tuple[Unit, ...] = UNITS) -> str:
 
 def go_version() -> str:
     if not shutil.which("go"):
-        raise MissingTool("the Go toolchain (go >= 1.26) is needed to build the cluster's programs: not on PATH")
+        raise MissingToolError("the Go toolchain (go >= 1.26) is needed to build the cluster's programs: not on PATH")
     # From a module's folder: a `toolchain` line may choose another compiler than the installed one.
-    answer = subprocess.run(
-        ["go", "env", "GOVERSION"], cwd=UNITS[0].source, check=True, capture_output=True, text=True
-    )
+    answer = subprocess.run(["go", "env", "GOVERSION"], cwd=UNITS[0].source, check=True, capture_output=True, text=True)
     return answer.stdout.strip()
 
 
@@ -123,7 +122,16 @@ def require_tools(cache: Path | None = None) -> Path:
     """Return the bin folder or say how to get it: a start must not turn into a build of many minutes."""
     found = find_tools(cache)
     if found is None:
-        raise MissingTool("the cluster's programs are not built: run `python -m e2e.cluster build` first")
+        raise MissingToolError("the cluster's programs are not built: run `python -m e2e.cluster build` first")
+    return found
+
+
+def program(name: str, cache: Path | None = None) -> str:
+    """Return the program built here or, where nothing was built, the one on PATH."""
+    tools = find_tools(cache) if shutil.which("go") or os.environ.get("KVCP_TOOLS") else None
+    found = str(tools / name) if tools else shutil.which(name)
+    if not found:
+        raise MissingToolError(f"{name} is neither on PATH nor built: run `python -m e2e.cluster build`")
     return found
 
 
@@ -138,12 +146,14 @@ def build(cache: Path | None = None, *, stages: Stages | None = None) -> Path:
         if bin_dir.is_dir():
             stages.say(f"all programs are built: {bin_dir}")
             return bin_dir
-        folders = [_build_unit(unit, root / "units" / f"{unit.name}-{unit_key(unit, version)}", stages) for unit in UNITS]
+        folders = [
+            _build_unit(unit, root / "units" / f"{unit.name}-{unit_key(unit, version)}", stages) for unit in UNITS
+        ]
         # Hard links: one folder for PATH costs no space beside the units' own.
         with _into(bin_dir.parent) as scratch:
             (scratch / "bin").mkdir()
-            for program in (program for folder in folders for program in folder.iterdir()):
-                os.link(program, scratch / "bin" / program.name)
+            for built in (path for folder in folders for path in folder.iterdir()):
+                os.link(built, scratch / "bin" / built.name)
     stages.say(f"programs are in {bin_dir}")
     return bin_dir
 
@@ -167,17 +177,28 @@ def _build_unit(unit: Unit, folder: Path, stages: Stages) -> Path:
     # The compiler is many short processes with small heaps: collecting less often saves CPU time.
     environment = {"GOGC": "400", **os.environ, **unit.environment}
     with stages.stage(f"{unit.name}: {', '.join(unit.programs)}"), _into(folder) as scratch:
-        command = ["go", "build", "-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", unit.ldflags]
+        command = [
+            "nice",
+            "-n",
+            "5",
+            "go",
+            "build",
+            "-trimpath",
+            "-buildvcs=false",
+            "-mod=readonly",
+            "-ldflags",
+            unit.ldflags,
+        ]
         command += ["-tags", unit.tags] if unit.tags else []
         command += ["-o", f"{scratch}/", *unit.packages]
         stages.say(f"{unit.name}: compiling (the first time takes minutes)")
-        outcome = subprocess.run(command, cwd=unit.source, env=environment, preexec_fn=lambda: os.nice(5) and None)
+        outcome = subprocess.run(command, cwd=unit.source, env=environment, check=False)
         if outcome.returncode:
             raise ClusterError(f"{unit.name}: go build failed with exit code {outcome.returncode}")
-        for package, program in unit.packages.items():
+        for package, wanted in unit.packages.items():
             built = scratch / _go_name(package, unit)
-            if built.name != program:
-                built.rename(scratch / program)
+            if built.name != wanted:
+                built.rename(scratch / wanted)
     return folder
 
 

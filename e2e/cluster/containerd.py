@@ -18,7 +18,7 @@ class Containerd:
         self._command = [str(bin_dir / "ctr"), "--address", str(socket), "--namespace", NAMESPACE]
 
     def run(self, *arguments: str) -> str:
-        outcome = subprocess.run([*self._command, *arguments], capture_output=True, text=True)
+        outcome = subprocess.run([*self._command, *arguments], capture_output=True, check=False, text=True)
         if outcome.returncode:
             raise ClusterError(f"ctr {' '.join(arguments)}: {outcome.stderr.strip()}")
         return outcome.stdout
@@ -51,7 +51,7 @@ class Containerd:
         """Remove the records of containers and sandboxes of a cluster that is gone; images stay."""
         containers = self.run("containers", "list", "--quiet").split()
         for container in containers:
-            subprocess.run([*self._command, "tasks", "delete", "--force", container], capture_output=True)
+            subprocess.run([*self._command, "tasks", "delete", "--force", container], capture_output=True, check=False)
             self.run("containers", "delete", container)
         sandboxes = [line.split()[0] for line in self.run("sandboxes", "list").splitlines()[1:] if line.strip()]
         for sandbox in sandboxes:

@@ -85,9 +85,7 @@ def prepare(plan: ControlPlan, admin: Path) -> Credentials:
     users = ("kube-controller-manager", "kube-scheduler")
     for user in users:
         write_kubeconfig(plan, ca, plan.kubeconfig(user), ca.client(user, user=f"system:{user}"))
-    write_kubeconfig(
-        plan, ca, admin, ca.client("admin", user="kubernetes-admin", groups=["system:masters"])
-    )
+    write_kubeconfig(plan, ca, admin, ca.client("admin", user="kubernetes-admin", groups=["system:masters"]))
     return credentials
 
 

@@ -7,18 +7,23 @@ seconds, in a folder of its own, on free loopback ports, several at a time.
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import json
 import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from . import control
+from . import control, processes
 from .builder import require_tools
 from .kubectl import Kubectl
-from .processes import Supervisor
+from .processes import Record, Supervisor
 from .settings import Ports
 from .stages import Stages
+
+_PREFIX = "kvcp-plane-"
 
 
 class ControlPlane:
@@ -73,7 +78,10 @@ class ControlPlane:
 
     def start(self) -> None:
         tools = self._tools or require_tools()
-        self.folder = Path(tempfile.mkdtemp(prefix="kvcp-plane-"))
+        sweep()
+        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        (self.folder / "owner.json").write_text(json.dumps(processes.myself().__dict__))
+        atexit.register(self.stop)
         self._plan = control.ControlPlan(
             name="control-plane",
             bin=tools,
@@ -102,9 +110,7 @@ class ControlPlane:
                 self._supervisor.ensure(control.controller_manager(self._plan, self._credentials))
                 # Pods are refused until the namespace has its service account.
                 account = ("get", "serviceaccount", "default", "--namespace=default")
-                self._supervisor.wait_ready(
-                    "kube-controller-manager", lambda: self.kubectl.succeeds(*account), 60
-                )
+                self._supervisor.wait_ready("kube-controller-manager", lambda: self.kubectl.succeeds(*account), 60)
 
     def start_apiserver(self) -> None:
         """Start the API server (again) on the same port with the same data and wait until it is ready."""
@@ -125,8 +131,27 @@ class ControlPlane:
 
     def stop(self) -> None:
         """Stop all by their recorded pids; the data is thrown away, so nobody needs to say goodbye."""
-        for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
-            self._supervisor.kill(name)
-            self._supervisor.stop(name)
+        _end(self._supervisor)
+        atexit.unregister(self.stop)
         if not self._keep:
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def sweep(parent: Path | None = None) -> list[Path]:
+    """Stop what test runs left behind that were killed before they could; returns the removed folders."""
+    removed = []
+    for folder in (parent or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError, ValueError, TypeError):  # it is just being made or removed
+            owner = Record(**json.loads((folder / "owner.json").read_text()))
+            if not owner.alive():
+                _end(Supervisor(folder))
+                shutil.rmtree(folder)
+                removed.append(folder)
+    return removed
+
+
+def _end(supervisor: Supervisor) -> None:
+    # Clients first; their order does not matter for data that is thrown away, only for what they log.
+    for name in ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"):
+        supervisor.kill(name)
+        supervisor.stop(name)

@@ -9,6 +9,8 @@ from .settings import Network
 
 NAMESPACE = "kube-system"
 _LABELS = {"k8s-app": "kube-dns"}
+SELECTOR = "k8s-app=kube-dns"
+READY_PORT = 8181
 _NAME = "coredns"
 
 # Names outside the cluster are answered at once with "no such name": nothing
@@ -96,7 +98,11 @@ def _deployment() -> dict[str, Any]:
             {"name": "dns", "containerPort": 53, "protocol": "UDP"},
             {"name": "dns-tcp", "containerPort": 53, "protocol": "TCP"},
         ],
-        "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "periodSeconds": 1, "failureThreshold": 60},
+        "readinessProbe": {
+            "httpGet": {"path": "/ready", "port": READY_PORT},
+            "periodSeconds": 1,
+            "failureThreshold": 60,
+        },
         "livenessProbe": {"httpGet": {"path": "/health", "port": 8080}, "initialDelaySeconds": 30},
         "securityContext": {
             "allowPrivilegeEscalation": False,

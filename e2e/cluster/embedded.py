@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from . import control, dns, hardware, host, node
@@ -23,7 +24,15 @@ from .stages import Stages
 _CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _NODE = ("containerd", "kubelet", "kube-proxy")
 # Pods' processes first lose who would restart them, then the runtime goes, the API last.
-_STOP_ORDER = ("kubelet", "kube-proxy", "kube-scheduler", "kube-controller-manager", "containerd", "kube-apiserver", "etcd")
+_STOP_ORDER = (
+    "kubelet",
+    "kube-proxy",
+    "kube-scheduler",
+    "kube-controller-manager",
+    "containerd",
+    "kube-apiserver",
+    "etcd",
+)
 # What `down` keeps, since making it again takes long: images, and nothing that remembers the cluster.
 _KEPT = ("containerd", "logs", "images")
 
@@ -53,9 +62,6 @@ class EmbeddedProvider:
             host.prepare(self._settings)
             credentials = control.prepare(plan.control, self.kubeconfig)
             node.prepare(plan, credentials.ca)
-        if not self._supervisor.alive("kubelet"):
-            # What a killed node left mounted belongs to pods that the kubelet will set up again.
-            host.unmount(plan.kubelet_root)
         self._start(node.containerd(plan), self._containerd(tools).ready, 60)
         self._start_control_plane(plan.control, credentials)
         self._own_images(plan, fresh=fresh)
@@ -68,7 +74,7 @@ class EmbeddedProvider:
         state = self._settings.state
         with self._stages.stage("stopping"):
             for name in dict.fromkeys((*_STOP_ORDER, *self._supervisor.names())):
-                self._supervisor.stop(name, grace=5)
+                self._supervisor.stop(name, grace=1)
             problems = host.release(self._settings)
         if problems:
             raise ClusterError("could not be removed:\n  " + "\n  ".join(problems))
@@ -149,15 +155,10 @@ class EmbeddedProvider:
         self._supervisor.ensure(node.kube_proxy(plan))
         kubectl, name = self._kubectl(plan), self._settings.node
         with self._stages.stage(f"node {name} ready"):
-            condition = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
-            self._supervisor.wait_ready(
-                "kubelet", lambda: _answer(kubectl, "get", "node", name, "-o", condition) == "True", 120
-            )
+            started = self._supervisor.since("kubelet")
+            self._supervisor.wait_ready("kubelet", lambda: _node_ready(kubectl, name, started), 120)
         with self._stages.stage("accelerators"):
             hardware.advertise(kubectl, name, self._settings.hardware)
-            self._supervisor.wait_ready(
-                "kubelet", lambda: hardware.allocatable(kubectl, name, self._settings.hardware), 60
-            )
 
     def _cluster_services(self, plan: node.NodePlan) -> None:
         kubectl = self._kubectl(plan)
@@ -181,7 +182,18 @@ def _answer(kubectl: Kubectl, *arguments: str) -> str:
         return ""
 
 
+def _node_ready(kubectl: Kubectl, node_name: str, since: float) -> bool:
+    """Tell whether this kubelet, not the one before a crash, has called the node ready."""
+    ready = "jsonpath={range .status.conditions[?(@.type=='Ready')]}{.status} {.lastHeartbeatTime}{end}"
+    status, _, heartbeat = _answer(kubectl, "get", "node", node_name, "-o", ready).partition(" ")
+    # The API's times have whole seconds.
+    return status == "True" and datetime.fromisoformat(heartbeat).timestamp() >= int(since)
+
+
 def _available(kubectl: Kubectl) -> bool:
-    jsonpath = "jsonpath={.status.observedGeneration} {.metadata.generation} {.status.availableReplicas}"
-    answer = _answer(kubectl, "get", "deployment", "coredns", f"--namespace={dns.NAMESPACE}", "-o", jsonpath).split()
-    return len(answer) == 3 and answer[0] == answer[1] and int(answer[2]) > 0
+    """Ask CoreDNS itself: after a crash the API still tells what was true before it."""
+    jsonpath = "jsonpath={range .items[*]}{.status.podIP} {end}"
+    addresses = _answer(
+        kubectl, "get", "pods", f"--namespace={dns.NAMESPACE}", f"--selector={dns.SELECTOR}", "-o", jsonpath
+    ).split()
+    return any(control.answers(f"http://{address}:{dns.READY_PORT}/ready")() for address in addresses)

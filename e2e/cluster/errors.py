@@ -1,9 +1,9 @@
 """The exceptions a user of the cluster can meet.
 
 ClusterError
- ├── MissingTool      something must be installed or built first
- ├── StartFailed      a component did not become ready; carries the end of its log
- └── Refused          doing it would touch something that is not ours
+ ├── MissingToolError   something must be installed or built first
+ ├── StartFailedError   a component did not become ready; carries the end of its log
+ └── RefusedError       doing it would touch something that is not ours
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ class ClusterError(Exception):
     """Base of all; its text is meant for the user as it is."""
 
 
-class MissingTool(ClusterError):
+class MissingToolError(ClusterError):
     """A program is absent."""
 
 
-class StartFailed(ClusterError):
+class StartFailedError(ClusterError):
     """A component did not become ready."""
 
 
-class Refused(ClusterError):
+class RefusedError(ClusterError):
     """The request is unsafe here."""

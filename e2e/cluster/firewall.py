@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 import subprocess
 from collections.abc import Iterable
+from itertools import pairwise
 
 # kube-proxy's and the kubelet's, those of the CNI plugins bridge and portmap, and our own.
 OWN_CHAIN = "KVCP-FORWARD"
 _PREFIXES = ("KUBE-", "CNI-", "KVCP-")
-_JUMP = re.compile(r"-[jg] (\S+)")
 
 
 def removal(saved: str) -> str:
@@ -28,8 +28,7 @@ def removal(saved: str) -> str:
         elif line.startswith(":") and _ours(line[1:].split()[0]):
             chains.append(line[1:].split()[0])
         elif line.startswith("-A ") and not _ours(line.split()[1]):
-            jump = _JUMP.search(line)
-            if jump and _ours(jump.group(1)):
+            if _ours(_target(line)):
                 deletions.append("-D" + line[2:])
         elif line == "COMMIT" and (deletions or chains):
             flushes = [f"-F {chain}" for chain in chains]
@@ -41,11 +40,15 @@ def clear() -> list[str]:
     """Remove our chains for IPv4 and IPv6; returns what could not be removed."""
     problems = []
     for program in ("iptables", "ip6tables"):
-        saved = subprocess.run([f"{program}-save"], capture_output=True, text=True).stdout
+        saved = subprocess.run([f"{program}-save"], capture_output=True, check=False, text=True).stdout
         commands = removal(saved)
         if commands:
             outcome = subprocess.run(
-                [f"{program}-restore", "--noflush", "--wait", "10"], input=commands, capture_output=True, text=True
+                [f"{program}-restore", "--noflush", "--wait", "10"],
+                input=commands,
+                capture_output=True,
+                check=False,
+                text=True,
             )
             if outcome.returncode:
                 problems.append(f"{program}: {outcome.stderr.strip()}")
@@ -56,7 +59,7 @@ def leftovers() -> list[str]:
     """Name our chains that exist."""
     found = []
     for program in ("iptables", "ip6tables"):
-        saved = subprocess.run([f"{program}-save"], capture_output=True, text=True).stdout
+        saved = subprocess.run([f"{program}-save"], capture_output=True, check=False, text=True).stdout
         found += [line for line in saved.splitlines() if line.startswith(":") and _ours(line[1:].split()[0])]
     return found
 
@@ -75,6 +78,11 @@ def allow_forwarding(bridge: str) -> None:
 def _iptables(arguments: Iterable[str], *, check: bool = True) -> bool:
     outcome = subprocess.run(["iptables", "--wait", "10", *arguments], capture_output=True, check=check)
     return outcome.returncode == 0
+
+
+def _target(rule: str) -> str:
+    words = shlex.split(rule)  # a comment, in quotes, may look like anything
+    return next((after for word, after in pairwise(words) if word in {"-j", "-g"}), "")
 
 
 def _ours(chain: str) -> bool:

@@ -12,7 +12,13 @@ from typing import Any
 from .kubectl import Kubectl
 from .settings import Hardware
 
-_FAMILIES = {"H100": ("hopper", 9, 0), "H200": ("hopper", 9, 0), "A100": ("ampere", 8, 0), "L4": ("ada-lovelace", 8, 9), "B200": ("blackwell", 10, 0)}
+_FAMILIES = {
+    "H100": ("hopper", 9, 0),
+    "H200": ("hopper", 9, 0),
+    "A100": ("ampere", 8, 0),
+    "L4": ("ada-lovelace", 8, 9),
+    "B200": ("blackwell", 10, 0),
+}
 
 
 def resources(hardware: Hardware) -> dict[str, str]:
@@ -53,19 +59,24 @@ def labels(hardware: Hardware) -> dict[str, str]:
     return {f"nvidia.com/{name}": value for name, value in values.items()}
 
 
-def capacity_patch(hardware: Hardware, capacity: dict[str, str]) -> list[dict[str, Any]]:
-    """Build a JSON patch of the node's status for what its capacity lacks; empty if it is all there."""
+def status_patch(hardware: Hardware, status: dict[str, Any]) -> list[dict[str, Any]]:
+    """Build a JSON patch for what the node's status lacks; empty if it is all there.
+
+    The kubelet copies capacity to allocatable, but only at its next report, 10
+    seconds later: saying both at once makes the resources usable at once.
+    """
     return [
-        {"op": "add", "path": f"/status/capacity/{name.replace('~', '~0').replace('/', '~1')}", "value": count}
+        {"op": "add", "path": f"/status/{part}/{name.replace('~', '~0').replace('/', '~1')}", "value": count}
+        for part in ("capacity", "allocatable")
         for name, count in resources(hardware).items()
-        if capacity.get(name) != count
+        if status.get(part, {}).get(name) != count
     ]
 
 
 def advertise(kubectl: Kubectl, node: str, hardware: Hardware) -> bool:
     """Give the node its accelerators again if a restarted kubelet dropped them; True if something changed."""
     found = kubectl.get("node", node)
-    patch = capacity_patch(hardware, found["status"].get("capacity", {}))
+    patch = status_patch(hardware, found["status"])
     if patch:
         kubectl.run("patch", "node", node, "--subresource=status", "--type=json", f"--patch={json.dumps(patch)}")
     wanted = labels(hardware)
@@ -73,9 +84,3 @@ def advertise(kubectl: Kubectl, node: str, hardware: Hardware) -> bool:
     if missing:
         kubectl.run("label", "node", node, "--overwrite", *(f"{key}={value}" for key, value in missing.items()))
     return bool(patch or missing)
-
-
-def allocatable(kubectl: Kubectl, node: str, hardware: Hardware) -> bool:
-    """Tell whether the kubelet has taken the capacity over, from when on pods can use it."""
-    found = kubectl.get("node", node)["status"].get("allocatable", {})
-    return all(found.get(name) == count for name, count in resources(hardware).items())

@@ -7,6 +7,7 @@ looks at what is there and is ours.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ import subprocess
 from pathlib import Path
 
 from . import firewall, processes
-from .errors import MissingTool, Refused
+from .errors import MissingToolError, RefusedError
 from .settings import Settings
 
 _SYSCTLS = {
@@ -26,18 +27,21 @@ _PROGRAMS = ("runc", "ip", "iptables", "ip6tables", "conntrack", "mount", "umoun
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWNER = Path("/run/kvcachepool-cluster")
 _DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
+_CNI_RESULTS = Path("/var/lib/cni/results")
 _CONTAINER_LINKS = Path("/var/log/containers")
 
 
 def check_prerequisites() -> None:
     """Say all that is missing at once."""
     if os.geteuid() != 0:
-        raise Refused("the embedded cluster runs containers, so it must be started as root (or use KVCP_PROVIDER=kind)")
+        raise RefusedError(
+            "the embedded cluster runs containers, so it must be started as root (or use KVCP_PROVIDER=kind)"
+        )
     missing = [program for program in _PROGRAMS if not shutil.which(program)]
     if not Path("/usr/lib/cni/bridge").is_file():
         missing.append("CNI plugins in /usr/lib/cni")
     if missing:
-        raise MissingTool(f"missing: {', '.join(missing)}; on Debian run e2e/setup/debian-packages.sh")
+        raise MissingToolError(f"missing: {', '.join(missing)}; on Debian run e2e/setup/debian-packages.sh")
 
 
 def claim(settings: Settings) -> None:
@@ -49,9 +53,9 @@ def claim(settings: Settings) -> None:
     if owner and owner != str(settings.state) and Path(owner).is_dir():
         other = processes.Supervisor(Path(owner))
         if any(other.alive(name) for name in other.names()):
-            raise Refused(f"another embedded cluster runs from {owner}; stop that one first")
+            raise RefusedError(f"another embedded cluster runs from {owner}; stop that one first")
     if not owner and firewall.leftovers():
-        raise Refused("a Kubernetes node or CNI network that is not ours has packet filter rules on this host")
+        raise RefusedError("a Kubernetes node or CNI network that is not ours has packet filter rules on this host")
     _OWNER.write_text(f"{settings.state}\n")
 
 
@@ -130,7 +134,7 @@ def end_containers(settings: Settings) -> None:
 def unmount(below: Path) -> None:
     """Unmount everything below a folder, deepest and newest first."""
     for point in reversed(mounts(below)):
-        subprocess.run(["umount", "--lazy", point], capture_output=True)
+        subprocess.run(["umount", "--lazy", point], capture_output=True, check=False)
 
 
 def mounts(below: Path) -> list[str]:
@@ -154,8 +158,8 @@ def _hierarchies() -> list[Path]:
     """Roots of the cgroup hierarchies that hold resources: one in version 2, one per controller in version 1."""
     if (_CGROUPS / "cgroup.controllers").exists():
         return [_CGROUPS]
-    # A hierarchy may be there under two names, one of them a link; `unified` has no controllers.
-    return [path for path in _CGROUPS.iterdir() if not path.is_symlink() and path.name != "unified"]
+    # A hierarchy may be there under two names, one of them a link; `unified`, without controllers, also gets cgroups.
+    return [path for path in _CGROUPS.iterdir() if path.is_dir() and not path.is_symlink()]
 
 
 def _make_cgroups(settings: Settings) -> None:
@@ -173,19 +177,15 @@ def _make_cgroups(settings: Settings) -> None:
 
 def _cgroups(settings: Settings) -> list[Path]:
     """Our cgroups, children before parents."""
-    found = [
-        Path(folder) for root in _hierarchies() for folder, _, _ in os.walk(root / settings.name)
-    ]
+    found = [Path(folder) for root in _hierarchies() for folder, _, _ in os.walk(root / settings.name)]
     return sorted(found, key=lambda path: len(path.parts), reverse=True)
 
 
 def _remove_cgroups(settings: Settings) -> None:
     def gone() -> bool:
         for path in _cgroups(settings):
-            try:
+            with contextlib.suppress(OSError):  # its last process may still be leaving
                 path.rmdir()
-            except OSError:
-                pass  # its last process is still leaving
         return not _cgroups(settings)
 
     processes.wait(gone, 5)
@@ -193,8 +193,16 @@ def _remove_cgroups(settings: Settings) -> None:
 
 def _remove_strays(settings: Settings) -> None:
     """Remove the few files that the kubelet puts outside its folder, if they are from this cluster."""
-    if owned(settings) and _DEVICE_PLUGINS.is_dir() and not any(processes.find(lambda argv: Path(argv[0]).name == "kubelet")):
+    if (
+        owned(settings)
+        and _DEVICE_PLUGINS.is_dir()
+        and not any(processes.find(lambda argv: Path(argv[0]).name == "kubelet"))
+    ):
         shutil.rmtree(_DEVICE_PLUGINS)
+    # What the CNI library remembers of pods; the file tells by its network namespace whose pod it was.
+    for result in _CNI_RESULTS.glob("*"):
+        if str(settings.state) in (_read(result) or ""):
+            result.unlink()
     if _CONTAINER_LINKS.is_dir():
         for link in _CONTAINER_LINKS.iterdir():
             if link.is_symlink() and os.readlink(link).startswith(str(settings.state)):
@@ -209,10 +217,9 @@ def _read(path: Path) -> str | None:
 
 
 def _try_write(path: Path, text: str) -> None:
-    try:
+    # A controller may be in use elsewhere; if the kubelet needs it, it says so.
+    with contextlib.suppress(OSError):
         path.write_text(text)
-    except OSError:
-        pass  # a controller that is in use elsewhere; the kubelet says what it misses
 
 
 def _run(*command: str) -> str:

@@ -21,9 +21,7 @@ def document(*, cluster: str, server: str, ca: bytes, cert: bytes, key: bytes) -
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {"name": cluster, "cluster": {"server": server, "certificate-authority-data": encode(ca)}}
-        ],
+        "clusters": [{"name": cluster, "cluster": {"server": server, "certificate-authority-data": encode(ca)}}],
         "users": [
             {
                 "name": cluster,

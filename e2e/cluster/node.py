@@ -77,9 +77,7 @@ def prepare(plan: NodePlan, ca: Authority) -> None:
     write_kubeconfig(control, ca, control.kubeconfig("kubelet"), kubelet)
     proxy = ca.client("kube-proxy", user="system:kube-proxy")
     write_kubeconfig(control, ca, control.kubeconfig("kube-proxy"), proxy)
-    serving = ca.server(
-        "kubelet-serving", common_name=settings.node, hosts=[settings.node, settings.network.node_ip]
-    )
+    serving = ca.server("kubelet-serving", common_name=settings.node, hosts=[settings.node, settings.network.node_ip])
     # Pods with `dnsPolicy: Default` must not reach for the host's resolver, which may be unreachable and slow to fail.
     (plan.config / "resolv.conf").write_text(f"nameserver {settings.network.dns_ip}\n")
     (plan.config / "containerd.toml").write_text(containerd_config(plan))
@@ -119,7 +117,11 @@ def kube_proxy(plan: NodePlan) -> Daemon:
 
 
 def containerd_config(plan: NodePlan) -> str:
-    disabled = ["io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.erofs"]
+    disabled = [
+        "io.containerd.nri.v1.nri",
+        "io.containerd.snapshotter.v1.blockfile",
+        "io.containerd.snapshotter.v1.erofs",
+    ]
     return f"""version = 3
 root = {_toml(plan.containerd_root)}
 state = {_toml(plan.run / "containerd")}

@@ -95,9 +95,7 @@ def service_account_keys(folder: Path) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
         _write_private(pair.key, key)
         pair.cert.write_bytes(
-            key.public_key().public_bytes(
-                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-            )
+            key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
         )
     return pair
 
@@ -114,9 +112,7 @@ def _complete(pair: Pair) -> bool:
     return pair.key.is_file() and pair.cert.is_file() and pair.cert.stat().st_size > 0
 
 
-def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
+def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()

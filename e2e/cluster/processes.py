@@ -8,17 +8,17 @@ is ever signalled.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .errors import StartFailed
+from .errors import StartFailedError
 
 _LOG_LIMIT = 64 * 1024 * 1024
 
@@ -55,6 +55,11 @@ class Record:
         return bool(argv) and argv[0] == self.program
 
 
+def myself() -> Record:
+    """Describe this process, so that others can tell later whether it still runs."""
+    return Record(os.getpid(), start_time(os.getpid()) or "", command_line(os.getpid())[0], "")
+
+
 def start_time(pid: int) -> str | None:
     """Return the kernel's start time of a process, None if it is gone or a zombie."""
     try:
@@ -79,7 +84,7 @@ class Supervisor:
     def __init__(self, state: Path) -> None:
         self._pids = state / "pids"
         self._logs = state / "logs"
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._children: set[int] = set()
 
     def record(self, name: str) -> Record | None:
         try:
@@ -87,13 +92,19 @@ class Supervisor:
         except (OSError, ValueError, TypeError):
             return None
 
+    def since(self, name: str) -> float:
+        """Return when it was started, in seconds since the epoch; 0 if it never was."""
+        try:
+            return (self._pids / f"{name}.json").stat().st_mtime
+        except OSError:
+            return 0.0
+
     def names(self) -> list[str]:
         return sorted(path.stem for path in self._pids.glob("*.json"))
 
     def alive(self, name: str) -> bool:
         record = self.record(name)
-        self._reap(name)
-        return record is not None and record.alive()
+        return record is not None and not self._reaped(record.pid) and record.alive()
 
     def current(self, daemon: Daemon) -> bool:
         """Tell whether it runs with exactly these arguments and configuration."""
@@ -114,18 +125,19 @@ class Supervisor:
         if log.exists() and log.stat().st_size > _LOG_LIMIT:
             log.replace(log.with_suffix(".log.1"))
         with log.open("ab") as output:
-            process = subprocess.Popen(
+            pid = os.posix_spawn(
+                daemon.argv[0],
                 daemon.argv,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **daemon.environment},
-                cwd="/",
-                start_new_session=True,
+                {**os.environ, **daemon.environment},
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, output.fileno(), 1),
+                    (os.POSIX_SPAWN_DUP2, output.fileno(), 2),
+                ],
+                setsid=True,  # Ctrl-C at the terminal is not meant for it
             )
-        # Kept, so that a child of this very process that dies can be reaped and does not look alive.
-        self._children[daemon.name] = process
-        record = Record(process.pid, start_time(process.pid) or "", daemon.argv[0], daemon.digest())
+        self._children.add(pid)
+        record = Record(pid, start_time(pid) or "", daemon.argv[0], daemon.digest())
         path = self._pids / f"{daemon.name}.json"
         scratch = path.with_suffix(".new")
         scratch.write_text(json.dumps(record.__dict__))
@@ -162,7 +174,7 @@ class Supervisor:
 
         if not wait(done, timeout, interval=0.25) or not alive:
             what = f"was not ready after {timeout:.0f} s" if alive else "has ended"
-            raise StartFailed(f"{name} {what}; the end of {self.log(name)}:\n{self.tail(name)}")
+            raise StartFailedError(f"{name} {what}; the end of {self.log(name)}:\n{self.tail(name)}")
 
     def tail(self, name: str, lines: int = 25) -> str:
         try:
@@ -172,10 +184,15 @@ class Supervisor:
         except OSError:
             return "(no log)"
 
-    def _reap(self, name: str) -> None:
-        child = self._children.get(name)
-        if child is not None:
-            child.poll()
+    def _reaped(self, pid: int) -> bool:
+        """Reap a child of this very process if it has ended; a daemon mostly outlives who started it."""
+        if pid in self._children:
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                    return False
+            self._children.discard(pid)
+            return True
+        return False
 
 
 def find(matches: Callable[[list[str]], bool]) -> list[int]:
@@ -202,7 +219,5 @@ def wait(condition: Callable[[], bool], timeout: float, *, interval: float = 0.1
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
