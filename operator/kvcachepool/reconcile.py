@@ -1,0 +1,167 @@
+"""One pass over one pool: parse, observe, plan, apply, prune, status. The order is in `Reconciler._pass`.
+
+Errors decide the retry: a spec that cannot be understood waits for its next edit; what the API server refuses
+(forbidden, invalid, quota, a name that is taken) is a condition and comes back with growing pauses, and so does
+trouble that passes by itself (conflicts, server, network), which becomes a condition only when it stays.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from kvcachepool.api import KVCachePool, PoolStatus
+from kvcachepool.api.parse import Invalid
+from kvcachepool.api.pool import Metadata
+from kvcachepool.children import Children, Outcome
+from kvcachepool.claims import Claims
+from kvcachepool.cluster import ApiError, Cluster, NotLeaderError
+from kvcachepool.facts import Object, Observed
+from kvcachepool.findings import Finding
+from kvcachepool.metrics import Metrics
+from kvcachepool.plan_types import Plan
+from kvcachepool.watchcache import WatchCache
+from kvcachepool.workqueue import BackoffError, Key
+
+logger = logging.getLogger(__name__)
+
+_SETTLING_SECONDS = 1.0
+"""Pause after a pass that changed objects; mostly a watch event is faster."""
+_SHOW_TROUBLE_AFTER = 3
+"""Failures in a row after which passing trouble is shown as a condition."""
+
+
+class Transition(Protocol):
+    """A change worth an Event."""
+
+    @property
+    def type(self) -> str: ...  # noqa: D102
+    @property
+    def reason(self) -> str: ...  # noqa: D102
+    @property
+    def message(self) -> str: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The parts of a pass that know about caches and engines; see `assembly.steps`."""
+
+    parse: Callable[[Object], KVCachePool | Invalid]
+    observe: Callable[[KVCachePool], Awaitable[Observed]]
+    plan: Callable[[KVCachePool, Observed], Plan]
+    status: Callable[[KVCachePool, Plan, Observed, datetime], PoolStatus]
+    invalid_status: Callable[[PoolStatus, int, tuple[Finding, ...], datetime], PoolStatus]
+    transitions: Callable[[PoolStatus, PoolStatus], Iterable[Transition]]
+    verify: Callable[[KVCachePool, Plan, Observed], None]
+    """Starts background work that is due (the reuse probe); must not wait."""
+    forget: Callable[[Key], None]
+    """Drops what was remembered of a pool that is gone."""
+
+
+class Reconciler:
+    """Makes passes; keeps between them only what was applied and how often a pool failed."""
+
+    def __init__(
+        self,
+        steps: Steps,
+        *,
+        cache: WatchCache,
+        cluster: Cluster,
+        children: Children,
+        claims: Claims,
+        metrics: Metrics,
+        resync_seconds: float,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._steps = steps
+        self._cache = cache
+        self._cluster = cluster
+        self._children = children
+        self._claims = claims
+        self._metrics = metrics
+        self._resync_seconds = resync_seconds
+        self._now = now
+        self._failures: dict[Key, int] = {}
+
+    async def run(self, key: Key) -> float | None:
+        """One pass. Gives the seconds until the next one; None: when something changes. Raises BackoffError."""
+        try:
+            return await self._pass(key)
+        except (ApiError, NotLeaderError) as error:
+            raise BackoffError(str(error)) from error
+
+    async def _pass(self, key: Key) -> float | None:
+        raw = self._cache.pool(key)
+        if raw is None or raw["metadata"].get("deletionTimestamp"):
+            self.forget(key)  # the garbage collector removes the children; nothing is to be done
+            return None
+        if await self._claims.other_owner(key[0]):
+            self._metrics.forget(key)
+            return self._resync_seconds
+
+        pool = self._steps.parse(raw)
+        if isinstance(pool, Invalid):
+            await self._refuse(key, pool)
+            return None
+        observed = await self._steps.observe(pool)
+        plan = self._steps.plan(pool, observed)
+
+        outcome = await self._children.apply(key, pool.metadata.uid, plan.objects)
+        if outcome.error is None:
+            outcome.changed += await self._children.prune(key, pool.metadata.uid, plan.prune)
+        observed = self._with_errors(key, observed, outcome)
+
+        status = self._steps.status(pool, plan, observed, self._now())
+        await self._publish(key, pool.metadata, pool.status, status)
+        self._steps.verify(pool, plan, observed)
+        return self._next(key, outcome)
+
+    def forget(self, key: Key) -> None:
+        """Drops everything that is kept about a pool."""
+        self._failures.pop(key, None)
+        self._children.forget(key)
+        self._metrics.forget(key)
+        self._steps.forget(key)
+
+    def reset(self) -> None:
+        """Drops what another leader may have made untrue."""
+        self._failures.clear()
+        self._children.forget()
+        self._metrics.forget()
+
+    async def _refuse(self, key: Key, pool: Invalid) -> None:
+        """Says what is wrong with a spec; its children stay as they are until it is edited."""
+        status = self._steps.invalid_status(pool.status, pool.metadata.generation, pool.findings, self._now())
+        await self._publish(key, pool.metadata, pool.status, status)
+
+    def _with_errors(self, key: Key, observed: Observed, outcome: Outcome) -> Observed:
+        error = outcome.error
+        if error is None:
+            self._failures.pop(key, None)
+            return observed
+        self._failures[key] = self._failures.get(key, 0) + 1
+        if error.retry and self._failures[key] < _SHOW_TROUBLE_AFTER:
+            return observed
+        return replace(observed, apply_errors=((outcome.failed, error.status, error.message),))
+
+    async def _publish(self, key: Key, metadata: Metadata, before: PoolStatus, status: PoolStatus) -> None:
+        """Writes the status if it differs, then posts what changed in it."""
+        self._metrics.publish(key, status)
+        if status.dump() == before.dump():
+            return
+        written = await self._cluster.apply_status(*key, metadata.uid, status.dump())
+        self._cache.put(written)
+        for event in self._steps.transitions(before, status):
+            logger.info("%s/%s: %s: %s", *key, event.reason, event.message)
+            try:
+                await self._cluster.post_event(key, metadata.uid, event.type, event.reason, event.message)
+            except ApiError as error:  # the condition says the same; an Event is not worth another pass
+                logger.warning("%s/%s: event %s was not posted: %s", *key, event.reason, error)
+
+    def _next(self, key: Key, outcome: Outcome) -> float:
+        if outcome.changed:
+            logger.info("%s/%s: applied %s", *key, ", ".join(outcome.changed))
+        if outcome.error is not None:
+            raise BackoffError(f"{outcome.failed} was not applied: {outcome.error}")
+        return _SETTLING_SECONDS if outcome.changed else self._resync_seconds

@@ -1,0 +1,68 @@
+"""Lists everything once at start, and again every few minutes.
+
+A watch that was cut never says what was removed meanwhile (kopf lists again, but a list has no removals), and
+a lost label yields no event. The list also shows what a dead watch has not delivered.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+
+from kvcachepool import constants
+from kvcachepool.cluster import ApiError, Cluster
+from kvcachepool.watchcache import KINDS, Key, WatchCache
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 300.0
+_RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+class Relist:
+    """Keeps the cache complete."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: WatchCache,
+        *,
+        namespaces: Iterable[str],
+        changed: Callable[[Key], None],
+        interval: float = INTERVAL_SECONDS,
+    ) -> None:
+        self._cluster = cluster
+        self._cache = cache
+        self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
+        self._changed = changed
+        self._interval = interval
+
+    async def first(self, waiting: Callable[[str], None] = lambda _reason: None) -> None:
+        """Fills the cache; keeps trying, and tells `waiting` why it could not."""
+        for attempt in range(10**9):
+            try:
+                await self.once()
+            except ApiError as error:
+                waiting(f"cannot list: {error}")
+                logger.warning("cannot list what there is: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS[min(attempt, len(_RETRY_SECONDS) - 1)])
+            else:
+                return
+
+    async def forever(self) -> None:
+        """Repeats until it is cancelled; a failed round is left to the next one."""
+        while True:
+            await asyncio.sleep(self._interval * random.uniform(0.9, 1.1))  # noqa: S311
+            try:
+                await self.once()
+            except ApiError as error:
+                logger.warning("relist failed, next one in %.0f s: %s", self._interval, error)
+
+    async def once(self) -> None:
+        """Lists each kind in each watched scope. Raises ApiError."""
+        for kind in KINDS:
+            selector = "" if kind == constants.KIND else constants.LABEL_POOL
+            for namespace in self._namespaces:
+                objects, version = await self._cluster.list(kind, namespace, selector)
+                for key in self._cache.replace(kind, namespace, objects, version):
+                    self._changed(key)

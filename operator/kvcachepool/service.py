@@ -1,0 +1,220 @@
+"""The running operator: what is started in which order, and stopped in which.
+
+Start: HTTP server -> wait for the CRD -> fill the cache -> watch and campaign for the Lease -> work the queue.
+Stop (SIGTERM): cancel passes, give the Lease back, end the watches, close. Everything that lives long is started
+before kopf, since kopf takes any later task for one of its own and ends it when it ends.
+"""
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from kubernetes.aio.client import ApiClient
+
+from kvcachepool import handlers
+from kvcachepool.assembly import Memories, steps
+from kvcachepool.children import Children
+from kvcachepool.claims import Claims
+from kvcachepool.cluster import ApiError, Cluster, connect, connection
+from kvcachepool.health import Health
+from kvcachepool.leader import Leadership
+from kvcachepool.metrics import Metrics
+from kvcachepool.observe.http import HttpReader
+from kvcachepool.reconcile import Reconciler, Steps
+from kvcachepool.relist import Relist
+from kvcachepool.settings import Settings
+from kvcachepool.watchcache import WatchCache
+from kvcachepool.workqueue import Key, WorkQueue
+
+logger = logging.getLogger(__name__)
+
+_CRD_POLL_SECONDS = 5.0
+_WATCH_LAG_SECONDS = 60.0
+"""An object known to be newer than what its watch delivered for so long: the watch is dead."""
+_QUEUE_STUCK_SECONDS = 300.0
+"""Every pass ends within two minutes, so a key that waits longer for a worker means the queue is stuck."""
+
+
+class Operator:
+    """One replica of the operator."""
+
+    def __init__(
+        self, settings: Settings, client: ApiClient, make_steps: Callable[["Operator"], Steps] | None = None
+    ) -> None:
+        self.settings = settings
+        self.client = client
+        self.metrics = Metrics()
+        self.cache = WatchCache()
+        self.leadership = Leadership(self._gained, self._lost)
+        self.cluster = Cluster(
+            client,
+            write_seconds_left=self.leadership.seconds_left,
+            on_call=self.metrics.call,
+            identity=settings.identity,
+        )
+        self.http = HttpReader()
+        self.memories = Memories()
+        self.children = Children(self.cluster, self.cache)
+        claims = Claims(
+            self.cluster,
+            installation=f"{settings.lease_namespace}/{settings.lease_name}" if settings.lease_namespace else "",
+            claiming=bool(settings.namespaces),
+            on_conflict=lambda namespace, conflict: self.metrics.conflict.labels(namespace).set(conflict),
+        )
+        self.reconciler = Reconciler(
+            make_steps(self) if make_steps is not None
+            else steps(settings, self.cluster, self.cache, self.http, self.memories),
+            cache=self.cache,
+            cluster=self.cluster,
+            children=self.children,
+            claims=claims,
+            metrics=self.metrics,
+            resync_seconds=settings.resync_seconds,
+        )  # fmt: skip
+        self.queue = WorkQueue(self.reconciler.run, workers=settings.workers, on_pass=self._passed)
+        self.relist = Relist(self.cluster, self.cache, namespaces=settings.namespaces, changed=self.queue.add)
+        self.health = Health(
+            self.metrics.registry, alive=(self._watch_problem, self._queue_problem), ready=(lambda: self._waiting,)
+        )
+        self._waiting = "starting"
+        self._last_pass = float("nan")
+        self.metrics.watch_state(
+            depth=lambda: self.queue.depth,
+            leads=lambda: self.leadership.leads,
+            pools=lambda: len(self.cache.pools()),
+            idle=lambda: time.monotonic() - self._last_pass,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Runs until `stop` is set; raises when watching ends for good, so that the pod is started anew."""
+        await self.health.start(self.settings.http_port)
+        background: list[asyncio.Task[None]] = []
+        try:
+            if not await _unless(stop, self._prepare()):
+                return
+            background = [
+                asyncio.create_task(self.relist.forever(), name="relist"),
+                asyncio.create_task(self._campaign(), name="leadership"),
+            ]
+            await self._watch(stop, background)
+        finally:
+            await _cancel(background)
+            await self.queue.pause()
+            await self.http.close()
+            await self.health.stop()
+
+    async def _prepare(self) -> None:
+        """Waits for the CRD, then fills the cache: a pass on half a picture would write a false status."""
+        while True:
+            try:
+                if await self.cluster.served():
+                    break
+                self._wait_for("the CRD kvcachepools.kvcachepool.io is not installed")
+            except ApiError as error:
+                self._wait_for(f"cannot ask the API server: {error}")
+            await asyncio.sleep(_CRD_POLL_SECONDS)
+        await self.relist.first(self._wait_for)
+        self._wait_for("")
+
+    async def _watch(self, stop: asyncio.Event, background: list[asyncio.Task[None]]) -> None:
+        started, ended = asyncio.Event(), asyncio.Event()
+
+        async def on_stop() -> None:
+            await started.wait()
+            _on_signals(stop.set)  # kopf has put its own handlers in place; the Lease must go before its watches
+            stopped = asyncio.create_task(stop.wait(), name="stop")
+            await asyncio.wait((stopped, *background), return_when=asyncio.FIRST_COMPLETED)
+            await _cancel([*background, stopped])
+            ended.set()
+
+        stopper = asyncio.create_task(on_stop(), name="stopper")
+        try:
+            await handlers.watch(
+                self.cache, self.queue.add, lambda: connection(self.client),
+                namespaces=self.settings.namespaces, started=started, stop=ended,
+            )  # fmt: skip
+        finally:
+            await _cancel([stopper])
+        for task in background:
+            if task.done() and not task.cancelled():
+                task.result()  # a background task never ends by itself, but in an error that must not go unseen
+
+    async def _campaign(self) -> None:
+        settings = self.settings
+        await self.leadership.run(
+            self.client, name=settings.lease_name, namespace=settings.lease_namespace, identity=settings.identity
+        )
+
+    async def _gained(self) -> None:
+        self.reconciler.reset()
+        self.memories.clear()
+        self.queue.resume()
+        for key in self.cache.pools():
+            self.queue.add(key)
+
+    async def _lost(self) -> None:
+        await self.queue.pause()
+        self.metrics.forget()
+
+    def _passed(self, key: Key, seconds: float, result: str) -> None:
+        self._last_pass = time.monotonic()
+        self.metrics.passes.labels(result).observe(seconds)
+        if self.cache.pool(key) is None:
+            self.queue.forget(key)
+
+    def _wait_for(self, reason: str) -> None:
+        if reason and reason != self._waiting:
+            logger.warning("waiting: %s", reason)
+        self._waiting = reason
+
+    def _watch_problem(self) -> str:
+        lagging = self.cache.lagging()
+        if lagging is None or lagging[1] < _WATCH_LAG_SECONDS:
+            return ""
+        (kind, namespace, name), seconds = lagging
+        return f"the watch of {kind} has not delivered {namespace}/{name} for {seconds:.0f} s"
+
+    def _queue_problem(self) -> str:
+        wait = self.queue.longest_wait()
+        return f"a pool has waited {wait:.0f} s for a worker" if wait > _QUEUE_STUCK_SECONDS else ""
+
+
+async def serve(settings: Settings) -> None:
+    """Runs one replica until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    _on_signals(stop.set)
+    client = await connect()
+    try:
+        await Operator(settings, client).run(stop)
+    finally:
+        await client.close()
+
+
+def _on_signals(call: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, call)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _unless(stop: asyncio.Event, work: Awaitable[None]) -> bool:
+    """Whether `work` was finished before `stop` was set."""
+    task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            return False
+        task.result()
+        return True
+    finally:
+        for future in (task, stopped):
+            future.cancel()
+        await asyncio.gather(task, stopped, return_exceptions=True)
