@@ -36,6 +36,8 @@ class ContainerFacts:
     exit_reason: str = ""
     """Completed, Error, OOMKilled, … of that termination."""
     exit_message: str = ""
+    ran_seconds: int | None = None
+    """How long that run lasted, from start to termination."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,142 @@
+"""What every check is given: the pool, its plan and what was observed, with the questions they ask of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from kvcachepool import constants
+from kvcachepool.api import KVCachePool
+from kvcachepool.api.status import VerificationStatus
+from kvcachepool.backends.registry import backend_of
+from kvcachepool.facts import EngineFacts, Observed, PodFacts, Segment, WorkloadFacts
+from kvcachepool.plan_types import Plan
+
+_ENDED = frozenset({"Failed", "Succeeded"})
+"""Phases of pods that stay only as a record: an evicted pod has been replaced already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One pool at one moment. `pool.status` is the previous status."""
+
+    pool: KVCachePool
+    plan: Plan
+    observed: Observed
+    now: datetime
+
+    @property
+    def shared(self) -> bool:
+        """Whether engines can read each other's cache."""
+        return backend_of(self.pool).shared
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the spec is valid and its references resolve."""
+        return not (self.plan.findings or self.observed.missing)
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing is applied, so that what runs still follows the former spec."""
+        return not self.accepted and not self.plan.objects
+
+    @property
+    def digest(self) -> str:
+        """Digest of the schema in force: the planned one, or the former one while a spec is refused."""
+        if self.plan.schema is None or (self.refused and self.pool.status.schema_.digest):
+            return self.pool.status.schema_.digest
+        return self.plan.schema.digest
+
+    @property
+    def desired(self) -> int:
+        """Engines that are wanted; while a spec is refused, those of the former one."""
+        workload = self.workload(constants.ENGINE)
+        return workload.replicas if self.refused and workload else self.pool.spec.engines.replicas
+
+    def members(self, component: str) -> tuple[PodFacts, ...]:
+        """Pods of the component that are neither ended nor being deleted, by name."""
+        pods = (p for p in self.observed.members(component) if p.phase not in _ENDED)
+        return tuple(sorted(pods, key=lambda p: p.name))
+
+    @property
+    def ready_engines(self) -> tuple[PodFacts, ...]:
+        """Engine pods that serve."""
+        return tuple(p for p in self.members(constants.ENGINE) if p.ready)
+
+    @property
+    def sharing(self) -> int:
+        """Engines that could reuse each other's prefixes: the wanted ones and the user's own members."""
+        return self.desired + sum(p.digest == self.digest for p in self.members("")) if self.shared else self.desired
+
+    @property
+    def segment_owners(self) -> tuple[PodFacts, ...]:
+        """Pods that lend memory to the pool."""
+        return self.members(constants.STORE if self.pool.store.mode == "Dedicated" else constants.ENGINE)
+
+    @property
+    def segments(self) -> tuple[Segment, ...] | None:
+        """Segments that can be used; None when the master did not list any."""
+        master = self.observed.master
+        if master is None or not master.reachable or master.segments is None:
+            return None
+        return tuple(s for s in master.segments if s.status.upper() in {"", "OK"})
+
+    def workload(self, component: str) -> WorkloadFacts | None:
+        """The component's Deployment."""
+        return self.observed.workloads.get(component)
+
+    def engine(self, pod: PodFacts) -> EngineFacts | None:
+        """What that pod's engine said, if it could be asked."""
+        facts = self.observed.engines.get(pod.name)
+        return facts if facts is not None and facts.reachable else None
+
+    def planned(self, component: str) -> Mapping[str, Any] | None:
+        """The Deployment that this pass applies for the component."""
+        for item in self.plan.objects:
+            labels = item.get("metadata", {}).get("labels", {})
+            if item.get("kind") == "Deployment" and labels.get(constants.LABEL_COMPONENT) == component:
+                return item
+        return None
+
+    def live(self, component: str) -> Mapping[str, Any] | None:
+        """The component's Deployment as it was observed, before this pass applied anything."""
+        planned = self.planned(component)
+        return planned and self.observed.children.get(("Deployment", planned["metadata"]["name"]))
+
+    def outdated(self, component: str) -> bool:
+        """Whether the Deployment as observed has another template than the one that this pass applies."""
+        planned, live = self.planned(component), self.live(component)
+        return planned is not None and live is not None and _template(planned) != _template(live)
+
+    def pending(self, component: str) -> bool:
+        """Whether the Deployment as observed is not yet the one that this pass applies.
+
+        A pass observes before it applies: without this, the first pass after a change would call the former
+        pods ready for the new generation.
+        """
+        planned, live = self.planned(component), self.live(component)
+        if planned is None:
+            return False
+        if live is None:
+            return component not in self.observed.workloads
+        return self.outdated(component) or planned["spec"].get("replicas") != live.get("spec", {}).get("replicas")
+
+    def settled(self, component: str) -> bool:
+        """Whether the component's Deployment is the planned one and no pod is being replaced."""
+        workload = self.workload(component)
+        return workload is not None and workload.settled and not self.pending(component)
+
+    @property
+    def verification(self) -> VerificationStatus | None:
+        """The newest probe's result; None when there is none of the current schema and pods."""
+        result = self.observed.verification or self.pool.status.verification
+        if not result.outcome:
+            return None
+        tested = {name for name in (result.writer, result.reader) if name}
+        current = {p.name for p in self.members(constants.ENGINE) + self.members("") if p.digest == self.digest}
+        return result if not tested or tested & current else None
+
+
+def _template(workload: Mapping[str, Any]) -> tuple[Any, Any]:
+    annotations = workload.get("metadata", {}).get("annotations") or {}
+    return annotations.get(constants.ANNOTATION_INPUTS), annotations.get(constants.ANNOTATION_TEMPLATE)

@@ -1,0 +1,100 @@
+"""EnginesReady: all engines of this generation are ready."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kvcachepool import constants
+from kvcachepool.status.context import Context
+from kvcachepool.status.creation import creation_check
+from kvcachepool.status.faults import Kind, Startup, crash_line, find_fault
+from kvcachepool.status.memory import oom_arithmetic
+from kvcachepool.status.text import capital, listing, plural, sentence
+from kvcachepool.status.verdict import Check, Verdict, not_accepted, speaker
+
+_say = speaker("EnginesReady")
+_FAULTS: Final[Mapping[Kind, str]] = {
+    "Unschedulable": "Unschedulable",
+    "NotStartable": "ImageNotStartable",
+    "OOMKilled": "EngineCrashLoop",
+    "StartupTimeout": "StartupTimeout",
+    "CrashLoop": "EngineCrashLoop",
+}
+_WAIT: Final = "wait-for-master"
+"""The init container that `render.wait` adds: it ends when the master's RPC port accepts a connection."""
+
+
+def _waiting_for_master(context: Context) -> Verdict | None:
+    if context.plan.waiting is not None and not context.members(constants.ENGINE):
+        return _say(
+            "WaitingForMaster", sentence(capital(context.plan.waiting.message)) + " No device is held meanwhile."
+        )
+    waits = [(p, c) for p in context.members(constants.ENGINE) for c in p.containers if c.name == _WAIT and not c.ready]
+    given_up = [(p, crash_line(p, c)) for p, c in waits if c.exit_code]
+    if given_up:
+        names, line = listing(p.name for p, _ in given_up), given_up[0][1]
+        return _say("MasterUnreachable", sentence(f"Pods {names} waited for the master in vain. {line}".rstrip()))
+    running = [p.name for p, c in waits if c.running]
+    if running:
+        return _say("WaitingForMaster", f"Pods {listing(running)} wait until the master accepts connections.")
+    return None
+
+
+def _fault(context: Context) -> Verdict | None:
+    engines = context.pool.spec.engines
+    startup = Startup(context.now, engines.startup_seconds, engines.shutdown_seconds, "spec.engines.startupSeconds")
+    fault = find_fault(context.members(constants.ENGINE), startup)
+    if fault is None:
+        return None
+    tail = f" {oom_arithmetic(context, constants.ENGINE)}" if fault.kind == "OOMKilled" else ""
+    return _say(_FAULTS[fault.kind], sentence(str(fault)) + tail)
+
+
+def _scaled_to_zero(context: Context) -> Verdict | None:
+    if context.desired or context.members(constants.ENGINE) or context.pending(constants.ENGINE):
+        return None
+    return _say("ScaledToZero", "No engine is wanted: spec.engines.replicas is 0.")
+
+
+def _rolling_out(context: Context) -> Verdict | None:
+    workload, pods = context.workload(constants.ENGINE), context.members(constants.ENGINE)
+    if workload is None or not pods:
+        return None
+    updated = 0 if context.outdated(constants.ENGINE) else min(workload.updated, context.desired)
+    # With a surge the new pods can all be there while former ones still end.
+    former = any(p.owned and p.digest != context.digest for p in pods)
+    if len(pods) <= updated and not former:
+        return None
+    ready = len(context.ready_engines)
+    return _say(
+        "RollingOut",
+        f"{updated} of {plural(context.desired, 'engine')} run the current template; {ready} ready in all.",
+    )
+
+
+def _progressing(context: Context) -> Verdict | None:
+    ready = len(context.ready_engines)
+    if context.settled(constants.ENGINE) and ready >= context.desired:
+        return None
+    loading = [p.name for p in context.members(constants.ENGINE) if not p.ready]
+    limit = context.pool.spec.engines.startup_seconds
+    if loading:
+        tail = f" Loading, at most {limit} s each: {listing(loading)}."
+    else:
+        tail = "" if ready < context.desired else " The controller has not seen the last change yet."
+    return _say("Progressing", f"{min(ready, context.desired)} of {plural(context.desired, 'engine')} ready.{tail}")
+
+
+def _all_ready(context: Context) -> Verdict:
+    return _say("AllReady", f"{context.desired} of {plural(context.desired, 'engine')} ready.")
+
+
+CHECKS: Sequence[Check] = (
+    not_accepted(_say, constants.ENGINE),
+    creation_check(_say, constants.ENGINE, rest=True),
+    _waiting_for_master,
+    _fault,
+    _scaled_to_zero,
+    _rolling_out,
+    _progressing,
+    _all_ready,
+)

@@ -1,0 +1,56 @@
+"""What changed between two statuses, as Kubernetes events."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from kvcachepool.api import Condition, PoolStatus
+from kvcachepool.status.reasons import reasons_of
+
+_SUMMARIES: Final = ("Available", "Ready")
+"""Follow from other conditions: False before anything has started is not news."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event on the pool. `reason` is the condition's reason."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+def transitions(previous: PoolStatus, current: PoolStatus) -> tuple[Event, ...]:
+    """Events for conditions that flipped, or that are False for a worse reason than before.
+
+    Conditions that become Unknown are reported only if they were True. What passes by itself, such as a rollout, is
+    Normal. Ready repeats another condition's fault and is reported only where that one is not.
+    """
+    events: list[Event] = []
+    for condition in current.conditions:
+        event = _event(previous.condition(condition.type), condition)
+        repeated = condition.type == "Ready" and any(event and event.reason == e.reason for e in events)
+        if event is not None and not repeated:
+            events.append(event)
+    return tuple(events)
+
+
+def _event(before: Condition | None, after: Condition) -> Event | None:
+    if not _is_news(before, after):
+        return None
+    calm = after.status == "True" or _passing(after)
+    return Event("Normal" if calm else "Warning", after.reason, after.message)
+
+
+def _is_news(before: Condition | None, after: Condition) -> bool:
+    if before is None:
+        return after.status == "True" or (after.status == "False" and after.type not in _SUMMARIES)
+    if after.status == "Unknown":
+        return before.status == "True"
+    if before.status != after.status:
+        return True
+    return after.status == "False" and before.reason != after.reason and not _passing(after)
+
+
+def _passing(condition: Condition) -> bool:
+    reason = reasons_of(condition.type).get(condition.reason)
+    return reason is not None and reason.passing

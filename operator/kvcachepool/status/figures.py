@@ -1,0 +1,70 @@
+"""The figures of the status, rounded so that a steady pool's status does not change."""
+
+from kvcachepool import constants, names
+from kvcachepool.api.status import EnginesStatus, HitRateStatus, SchemaStatus, StoreStatus
+from kvcachepool.quantity import format_bytes
+from kvcachepool.status.context import Context
+from kvcachepool.status.text import step
+
+
+def schema_status(context: Context) -> SchemaStatus:
+    """The schema in force: while a spec is refused, the former one."""
+    planned = context.plan.schema
+    if planned is None or planned.digest != context.digest:
+        return context.pool.status.schema_
+    return SchemaStatus(digest=planned.digest, canonical=planned.canonical)
+
+
+def store_status(context: Context) -> StoreStatus | None:
+    """None without a shared store; a figure that the master did not tell is left out."""
+    if not context.shared:
+        return None
+    master, pods = context.observed.master, context.members(constants.MASTER)
+    capacity = master.capacity if master is not None else None
+    allocated = master.allocated if master is not None else None
+    return StoreStatus(
+        capacity=format_bytes(capacity) if capacity else "",
+        used_percent=round(100 * allocated / capacity) if capacity and allocated is not None else None,
+        keys=_two_digits(master.keys) if master is not None and master.keys is not None else None,
+        segments=len(context.segments) if context.segments is not None else None,
+        members=context.plan.expected_segments or None,
+        segment_bytes=context.plan.segment_bytes or None,
+        master_start=next((p.started for p in pods if p.started), None),
+    )
+
+
+def engines_status(context: Context) -> EnginesStatus:
+    """Engine pods, counted one by one; `updated` as their Deployment counts it."""
+    workload, ready = context.workload(constants.ENGINE), context.ready_engines
+    selector = {
+        constants.LABEL_COMPONENT: constants.ENGINE,
+        constants.LABEL_POOL: names.pool_label(context.pool.metadata.name),
+    }
+    return EnginesStatus(
+        desired=context.desired,
+        updated=workload.updated if workload is not None else 0,
+        ready=len(ready),
+        serving=sum(p.digest == context.digest for p in ready),
+        summary=f"{len(ready)}/{context.desired}",
+        selector=",".join(f"{label}={value}" for label, value in sorted(selector.items())),
+        template_outdated=bool(context.plan.outdated),
+    )
+
+
+def hit_rate_status(context: Context) -> HitRateStatus:
+    """Empty, never zero, without traffic or without the metric."""
+    rates = context.observed.rates
+    if not rates.tokens or rates.local is None or rates.pool is None:
+        return HitRateStatus()
+    minutes = step(rates.window_seconds / 60)
+    return HitRateStatus(
+        local=round(100 * rates.local),
+        pool=round(100 * rates.pool),
+        total=round(100 * (rates.local + rates.pool)),
+        window_seconds=60 * max(minutes, 1),
+    )
+
+
+def _two_digits(value: int) -> int:
+    unit = 10 ** max(len(str(value)) - 2, 0)
+    return int(round(value / unit) * unit)

@@ -1,0 +1,30 @@
+"""What a condition and a reason are, as data."""
+
+from dataclasses import dataclass
+
+from kvcachepool.api.status import ConditionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason of one condition."""
+
+    name: str
+    status: ConditionStatus
+    meaning: str
+    remedy: str = ""
+    """What to do about it; empty where nothing is to be done."""
+    passing: bool = False
+    """It passes without anybody's doing, as while things start: its event is Normal, not a Warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionInfo:
+    """One condition."""
+
+    type: str
+    meaning: str
+    """What True means."""
+    reasons: tuple[Reason, ...]
+    needed: bool = False
+    """Ready needs it True."""

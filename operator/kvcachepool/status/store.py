@@ -1,0 +1,176 @@
+"""StoreReady: the master serves and every store member lends its segment."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kvcachepool import constants
+from kvcachepool.quantity import human_bytes
+from kvcachepool.status.context import Context
+from kvcachepool.status.creation import creation_check
+from kvcachepool.status.faults import Fault, Kind, find_fault
+from kvcachepool.status.memory import oom_arithmetic
+from kvcachepool.status.text import listing, plural, roughly, sentence, window
+from kvcachepool.status.verdict import Check, Verdict, not_accepted, speaker
+
+_say = speaker("StoreReady")
+
+_MASTER_FAULTS: Final[Mapping[Kind, str]] = {
+    "Unschedulable": "MasterUnschedulable",
+    "NotStartable": "MasterImageBroken",
+    "OOMKilled": "MasterOOMKilled",
+    "CrashLoop": "MasterCrashLoop",
+}
+_STORE_FAULTS: Final[Mapping[Kind, str]] = {
+    "Unschedulable": "StoreUnschedulable",
+    "NotStartable": "StoreImageBroken",
+    "OOMKilled": "StoreOOMKilled",
+    "CrashLoop": "StoreCrashLoop",
+}
+_FULL_PERCENT: Final = 97
+
+
+def _no_store(context: Context) -> Verdict | None:
+    if context.shared:
+        return None
+    return _say(
+        "NoStore", f"Backend {context.pool.spec.backend.name} has no shared store: each engine keeps its own cache."
+    )
+
+
+def _faulty(context: Context, fault: Fault, reason: str, component: str) -> Verdict:
+    tail = f" {oom_arithmetic(context, component)}" if fault.kind == "OOMKilled" else ""
+    return _say(reason, sentence(str(fault)) + tail)
+
+
+def _master_fault(context: Context) -> Verdict | None:
+    fault = find_fault(context.members(constants.MASTER))
+    return _faulty(context, fault, _MASTER_FAULTS[fault.kind], constants.MASTER) if fault else None
+
+
+def _master_not_ready(context: Context) -> Verdict | None:
+    pods = context.members(constants.MASTER)
+    if not pods:
+        return _say("MasterNotReady", "The master's pod does not exist yet.")
+    if context.pending(constants.MASTER):
+        return _say(
+            "MasterNotReady", "The master is being replaced, because its settings changed; its index starts empty."
+        )
+    waiting = [p for p in pods if not p.ready]
+    if not waiting:
+        return None
+    main = waiting[0].main
+    ended = f"; its last run ended with exit code {main.exit_code}" if main and main.exit_code is not None else ""
+    return _say("MasterNotReady", f"Pod {waiting[0].name} does not accept connections on its RPC port yet{ended}.")
+
+
+def _master_unreachable(context: Context) -> Verdict | None:
+    master, pod = context.observed.master, context.members(constants.MASTER)[0].name
+    port = constants.MASTER_HTTP_PORT
+    if master is None:
+        return _say("MasterUnreachable", f"Pod {pod} is ready but has not been asked over HTTP yet (port {port}).")
+    if not master.reachable:
+        return _say(
+            "MasterUnreachable", f"Pod {pod} is ready but does not answer on port {port}: {sentence(master.error)}"
+        )
+    if master.service_ready is False:
+        return _say("MasterNotReady", f"Pod {pod} answers on port {port} but says that its service is not ready.")
+    return None
+
+
+def _store_fault(context: Context) -> Verdict | None:
+    fault = find_fault(context.members(constants.STORE))
+    return _faulty(context, fault, _STORE_FAULTS[fault.kind], constants.STORE) if fault else None
+
+
+def _store_not_ready(context: Context) -> Verdict | None:
+    if context.pool.store.mode != "Dedicated" or context.settled(constants.STORE):
+        return None
+    pods, workload = context.members(constants.STORE), context.workload(constants.STORE)
+    wanted = workload.replicas if context.refused and workload else context.pool.store.replicas
+    ready = [p for p in pods if p.ready]
+    waiting = [p.name for p in pods if not p.ready]
+    names = f" Not ready: {listing(waiting)}." if waiting else ""
+    return _say(
+        "StoreNotReady", f"{min(len(ready), wanted)} of {plural(wanted, 'store pod')} ready and up to date.{names}"
+    )
+
+
+def _not_measured(context: Context) -> Verdict | None:
+    if context.segments is not None or not context.plan.expected_segments:
+        return None
+    master = context.observed.master
+    told = f": {master.error}" if master and master.error else ""
+    return _say("NotMeasured", sentence(f"The master answers but does not list its segments{told}"))
+
+
+def _segments_missing(context: Context) -> Verdict | None:
+    segments, expected = context.segments or (), context.plan.expected_segments
+    if len(segments) >= expected:
+        return None
+    hosts = {segment.host for segment in segments}
+    without = [p.name for p in context.segment_owners if p.ip not in hosts]
+    names = f" Without a segment: {listing(without)}." if without else ""
+    found = f"The master lists {len(segments)} of {plural(expected, 'segment')}.{names}"
+    master, trend = context.observed.master, context.observed.store_trend
+    if trend.lost_keys is not None:
+        lost = roughly(trend.lost_keys)
+        return _say(
+            "MasterRestarted",
+            f"{found} Its index was lost with {lost} blocks in it; members register anew within seconds.",
+        )
+    if master and master.clients is not None and (trend.most_clients or 0) > master.clients:
+        ttl = context.pool.store.master.client_ttl_seconds
+        return _say(
+            "ClientsExpired",
+            f"{found} {master.clients} clients are registered, there were {trend.most_clients}: it drops who is silent "
+            f"for {ttl} s. If it happens again, raise spec.store.master.clientTtlSeconds.",
+        )
+    return _say(
+        "SegmentsMissing", f"{found} Look into their logs; a member mounts its segment when it reaches the master."
+    )
+
+
+def _pool_full(context: Context) -> Verdict | None:
+    master, trend = context.observed.master, context.observed.store_trend
+    if master is None or not master.capacity or master.allocated is None:
+        return None
+    used = round(100 * master.allocated / master.capacity)
+    failures, evictions, when = trend.put_alloc_failures, trend.evictions_done, window(trend.window_seconds)
+    if failures is None or evictions is None:
+        # Right after the operator's start there is no trend; a master that never evicted tells as much.
+        failures, evictions, when = master.put_alloc_failures, master.evictions_done, "since its start"
+    if used < _FULL_PERCENT or not failures or evictions is None or evictions > 0:
+        return None
+    settings = context.pool.store.master
+    return _say(
+        "PoolFull",
+        f"{used} % of {human_bytes(master.capacity)} used, {roughly(failures)} blocks refused and 0 evictions {when}. "
+        f"Lower spec.store.master.evictionHighWatermark (now {settings.eviction_high_watermark}), or raise "
+        "spec.store.replicas or spec.store.segmentSize.",
+    )
+
+
+def _serving(context: Context) -> Verdict:
+    count = len(context.segments or ())
+    wanted = f" of {context.plan.expected_segments}" if context.plan.expected_segments else ""
+    text = f"The master serves and lists {count}{wanted} segments."
+    if context.observed.store_trend.lost_keys is not None:
+        text += " Its index was lost a short time ago, so that the pool fills anew."
+    return _say("Serving", text)
+
+
+CHECKS: Sequence[Check] = (
+    _no_store,
+    not_accepted(_say, constants.MASTER, constants.STORE),
+    creation_check(_say, constants.MASTER),
+    _master_fault,
+    _master_not_ready,
+    _master_unreachable,
+    creation_check(_say, constants.STORE),
+    _store_fault,
+    _store_not_ready,
+    _not_measured,
+    _segments_missing,
+    _pool_full,
+    _serving,
+)
