@@ -1,0 +1,1 @@
+"""Container images of the project and what builds them (`python -m images.build`)."""
