@@ -52,8 +52,14 @@ class Installation:
 
     def install(self, *values: str, release: str = RELEASE, namespace: str = NAMESPACE) -> str:
         """Install or upgrade the chart with the image that was built; waits until both replicas are ready."""
-        repository, tag = self.images["operator"].rsplit(":", 1)
-        settings = [f"--set=image.repository={repository}", f"--set=image.tag={tag}", "--set=image.pullPolicy=Never"]
+        reference, tag = self.images["operator"].rsplit(":", 1)
+        registry, repository = reference.split("/", 1)
+        settings = [
+            f"--set=image.registry={registry}",
+            f"--set=image.repository={repository}",
+            f"--set=image.tag={tag}",
+            "--set=image.pullPolicy=Never",
+        ]
         return self.helm(
             "upgrade", "--install", release, str(CHART), "--namespace", namespace, "--create-namespace", "--wait",
             "--timeout=180s", *settings, *values,

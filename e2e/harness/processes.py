@@ -1,0 +1,51 @@
+"""Host processes of our own containers, so that a test can stop one as a hanging program would.
+
+The embedded cluster's pods are processes of this machine; each is found by its container's id and signalled by
+its process id.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from e2e.harness.kube import Json
+
+
+def container_processes(pod: Json, container: str) -> list[int]:
+    """Process ids of a pod's running container."""
+    status = next(c for c in pod["status"]["containerStatuses"] if c["name"] == container)
+    ident = status["containerID"].rpartition("/")[2]
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            if ident in (entry / "cgroup").read_text():
+                found.append(int(entry.name))
+        except OSError:
+            continue  # it ended meanwhile
+    assert found, f"no process of {pod['metadata']['name']}/{container}"
+    return sorted(found)
+
+
+def kill(pod: Json, container: str) -> None:
+    """SIGKILL, as the kernel or a node failure would."""
+    for process in container_processes(pod, container):
+        os.kill(process, signal.SIGKILL)
+
+
+@contextmanager
+def frozen(pod: Json, container: str) -> Iterator[None]:
+    """Within the context the container accepts connections (the kernel does) and never answers."""
+    processes = container_processes(pod, container)
+    for process in processes:
+        os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
