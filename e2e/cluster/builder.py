@@ -9,7 +9,6 @@ and two versions can exist side by side.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .errors import ClusterError, MissingToolError
+from .locks import locked
 from .settings import cache_dir
 from .stages import Stages
 
@@ -140,8 +140,7 @@ def build(cache: Path | None = None, *, stages: Stages | None = None) -> Path:
     root = (cache or cache_dir()) / "tools"
     stages = stages or Stages("build")
     version = go_version()
-    root.mkdir(parents=True, exist_ok=True)
-    with _locked(root / ".lock", stages):
+    with locked(root / ".lock", stages, "build"):
         bin_dir = root / tools_key(version) / "bin"
         if bin_dir.is_dir():
             stages.say(f"all programs are built: {bin_dir}")
@@ -223,14 +222,3 @@ def _into(target: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
-
-
-@contextmanager
-def _locked(path: Path, stages: Stages) -> Iterator[None]:
-    with path.open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            stages.say("another build is running: waiting for it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

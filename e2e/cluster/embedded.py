@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from .containerd import Containerd
 from .errors import ClusterError
 from .images import COREDNS, PAUSE, write_scratch_image
 from .kubectl import Kubectl
+from .locks import locked
 from .processes import Daemon, Supervisor, wait
 from .settings import Settings
 from .stages import Stages
@@ -54,6 +56,19 @@ class EmbeddedProvider:
     def up(self) -> Path:
         host.check_prerequisites()
         tools = require_tools(self._settings.cache)
+        with self._locked():
+            return self._up(tools)
+
+    def down(self, *, purge: bool = False) -> None:
+        host.check_prerequisites()
+        with self._locked():
+            self._down(purge=purge)
+
+    def _locked(self) -> AbstractContextManager[None]:
+        state = self._settings.state
+        return locked(state.with_name(f"{state.name}.lock"), self._stages, "start or stop of this cluster")
+
+    def _up(self, tools: Path) -> Path:
         plan = node.NodePlan(self._settings, self._control_plan(tools))
         self._settings.state.mkdir(parents=True, exist_ok=True)
         host.claim(self._settings)
@@ -70,7 +85,7 @@ class EmbeddedProvider:
         self._stages.say(f"ready: export KUBECONFIG={self.kubeconfig}")
         return self.kubeconfig
 
-    def down(self, *, purge: bool = False) -> None:
+    def _down(self, *, purge: bool) -> None:
         state = self._settings.state
         with self._stages.stage("stopping"):
             for name in dict.fromkeys((*_STOP_ORDER, *self._supervisor.names())):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import platform
 import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from typing import Any
 
 PAUSE = "localhost/kvcp-pause:1"
 COREDNS = "localhost/kvcp-coredns:1"
+# What `go build` made for this machine, in the words of image indexes.
+_ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 _NAME = "io.containerd.image.name"
 _REF_NAME = "org.opencontainers.image.ref.name"
 _OCI = "application/vnd.oci.image"
@@ -36,7 +39,7 @@ def write_scratch_image(
 
     layer_descriptor = blob(layer, f"{_OCI}.layer.v1.tar")
     config = {
-        "architecture": "amd64",
+        "architecture": _ARCHITECTURE,
         "os": "linux",
         "config": {"Entrypoint": list(entrypoint), "User": user, "WorkingDir": "/"},
         "rootfs": {"type": "layers", "diff_ids": [layer_descriptor["digest"]]},
@@ -49,7 +52,7 @@ def write_scratch_image(
     }
     root = blob(_json(manifest), f"{_OCI}.manifest.v1+json")
     root["annotations"] = {_NAME: ref, _REF_NAME: ref}
-    root["platform"] = {"architecture": "amd64", "os": "linux"}
+    root["platform"] = {"architecture": _ARCHITECTURE, "os": "linux"}
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive, "w") as tar:
         _add(tar, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))

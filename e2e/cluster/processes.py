@@ -20,6 +20,7 @@ from pathlib import Path
 
 from .errors import StartFailedError
 
+_START_MARK = "=== started:"
 _LOG_LIMIT = 64 * 1024 * 1024
 
 
@@ -104,7 +105,10 @@ class Supervisor:
 
     def alive(self, name: str) -> bool:
         record = self.record(name)
-        return record is not None and not self._reaped(record.pid) and record.alive()
+        if record is None:
+            return False
+        # A child that was spawned a moment ago has no command line yet; as a child it is known without.
+        return not self._reaped(record.pid) if record.pid in self._children else record.alive()
 
     def current(self, daemon: Daemon) -> bool:
         """Tell whether it runs with exactly these arguments and configuration."""
@@ -125,6 +129,8 @@ class Supervisor:
         if log.exists() and log.stat().st_size > _LOG_LIMIT:
             log.replace(log.with_suffix(".log.1"))
         with log.open("ab") as output:
+            output.write(f"{_START_MARK} {' '.join(daemon.argv)}\n".encode())
+            output.flush()
             pid = os.posix_spawn(
                 daemon.argv[0],
                 daemon.argv,
@@ -180,19 +186,19 @@ class Supervisor:
         try:
             with self.log(name).open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 16384))
-                return "\n".join(file.read().decode(errors="replace").splitlines()[-lines:])
+                # What an earlier run said would only mislead.
+                text = file.read().decode(errors="replace").rpartition(_START_MARK)[2]
+                return "\n".join(text.splitlines()[-lines:])
         except OSError:
             return "(no log)"
 
     def _reaped(self, pid: int) -> bool:
         """Reap a child of this very process if it has ended; a daemon mostly outlives who started it."""
-        if pid in self._children:
-            with contextlib.suppress(ChildProcessError):
-                if os.waitpid(pid, os.WNOHANG) == (0, 0):
-                    return False
-            self._children.discard(pid)
-            return True
-        return False
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                return False
+        self._children.discard(pid)
+        return True
 
 
 def find(matches: Callable[[list[str]], bool]) -> list[int]:

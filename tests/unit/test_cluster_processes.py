@@ -78,3 +78,23 @@ def test_not_ready_in_time_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StartFailedError, match="not ready"):
         supervisor.wait_ready("sleeper", lambda: False, 0.3)
     supervisor.stop("sleeper")
+
+
+def test_the_log_of_an_earlier_run_does_not_mislead(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path)
+    supervisor.ensure(Daemon("d", ("/bin/echo", "earlier")))
+    while supervisor.alive("d"):
+        time.sleep(0.01)
+    supervisor.ensure(Daemon("d", ("/bin/echo", "later")))
+    while supervisor.alive("d"):
+        time.sleep(0.01)
+    assert supervisor.tail("d").endswith("\nlater")
+    assert "earlier" not in supervisor.tail("d")
+
+
+def test_a_daemon_is_alive_from_the_first_moment(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path)
+    for _ in range(20):
+        supervisor.ensure(_sleeper())
+        assert supervisor.alive("sleeper")
+        supervisor.kill("sleeper")
