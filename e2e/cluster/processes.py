@@ -107,7 +107,6 @@ class Supervisor:
         record = self.record(name)
         if record is None:
             return False
-        # A child that was spawned a moment ago has no command line yet; as a child it is known without.
         return not self._reaped(record.pid) if record.pid in self._children else record.alive()
 
     def current(self, daemon: Daemon) -> bool:
@@ -143,6 +142,8 @@ class Supervisor:
                 setsid=True,  # Ctrl-C at the terminal is not meant for it
             )
         self._children.add(pid)
+        # Until the kernel has loaded the program its command line is empty, and nobody could recognise it.
+        wait(lambda: bool(command_line(pid)) or start_time(pid) is None, 5, interval=0.001)
         record = Record(pid, start_time(pid) or "", daemon.argv[0], daemon.digest())
         path = self._pids / f"{daemon.name}.json"
         scratch = path.with_suffix(".new")
