@@ -151,7 +151,7 @@ async def _log(io: ClusterReader, namespace: str, pod: str, container: Container
     try:
         # the API server gives a waiting container's last log as its present one
         return await io.pod_log(
-            namespace, pod, container.name, previous=container.running, limit_bytes=_LOG_BYTES, lines=_LOG_LINES
+            namespace, pod, container.name, previous=container.running, limit_bytes=_LOG_BYTES, tail_lines=_LOG_LINES
         )
     except Exception as error:  # the log may be gone with its node; the pass goes on without it
         _LOG.info("cannot read the log of %s/%s (%s): %s", namespace, pod, container.name, error)

@@ -1,13 +1,13 @@
 """References of a pool's spec to objects it does not own, and whether these exist.
 
 A missing Secret or claim is a pod that never starts, with the reason only in an event. Checks are remembered, so that
-a steady pass asks the API server nothing. A Secret's content is read only where a key of it must exist, and of it
-nothing but the names of the keys is looked at or kept.
+a steady pass asks the API server nothing. Of a Secret only the names of its keys are looked at, and only where
+a key must exist.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -26,8 +26,8 @@ class ReferenceReader(Protocol):
         """Whether there is such an object. Reads nothing of its content."""
         ...
 
-    async def get(self, kind: str, namespace: str, name: str) -> Mapping[str, Any] | None:
-        """The object, None when there is none. Only asked for where a key of it must exist."""
+    async def keys(self, kind: str, namespace: str, name: str) -> frozenset[str] | None:
+        """Names of the data keys of a Secret or ConfigMap, never values; None when there is no such object."""
         ...
 
 
@@ -101,8 +101,8 @@ async def _there(reader: ReferenceReader, namespace: str, reference: Reference) 
     try:
         if not reference.key:
             return await reader.exists(reference.kind, namespace, reference.name)
-        found = await reader.get(reference.kind, namespace, reference.name)
+        keys = await reader.keys(reference.kind, namespace, reference.name)
     except Exception as error:  # any failure of the API server: unknown is not missing
         _LOG.info("cannot check %s %s/%s: %s", reference.kind, namespace, reference.name, error)
         return None
-    return found is not None and any(reference.key in (found.get(part) or ()) for part in ("data", "binaryData"))
+    return keys is not None and reference.key in keys
