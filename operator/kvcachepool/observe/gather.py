@@ -42,16 +42,9 @@ class ClusterReader(ReferenceReader, Protocol):
         ...
 
     async def pod_log(
-        self,
-        namespace: str,
-        pod: str,
-        container: str,
-        *,
-        previous: bool = ...,
-        limit_bytes: int = ...,
-        lines: int = ...,
+        self, namespace: str, pod: str, container: str, *, previous: bool, tail_lines: int, limit_bytes: int
     ) -> str:
-        """The end of a container's log: the last `lines`, of these the first `limit_bytes`. May raise."""
+        """The end of a container's log: the last `tail_lines`, of these the first `limit_bytes`. May raise."""
         ...
 
 
