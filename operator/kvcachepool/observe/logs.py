@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 MAX_LENGTH: Final = 300
-_MAX_LINES: Final = 20_000
+_MAX_LINES: Final = 5_000
 _MAX_LINE: Final = 2_000
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -74,7 +74,7 @@ def actionable_line(log: str) -> str:
         _last_lines_of_tracebacks(texts),
         (text for level, text in lines if text and (level in ("ERROR", "CRITICAL", "FATAL") or _LEVEL.match(text))),
         (text for text in texts if _EXCEPTION.match(text)),
-        (text for text in reversed(texts) if text and not text[0].isspace()),
+        (text for text in reversed(texts) if any(map(str.isalnum, text)) and not text.startswith("  File ")),
     ):
         for text in candidates:
             if not _NOISE.search(text) and text.strip() != _TRACEBACK:

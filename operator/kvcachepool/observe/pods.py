@@ -2,6 +2,7 @@
 kubelet leaves out reads as empty."""
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any, TypeGuard
 
 from kvcachepool.constants import LABEL_COMPONENT, LABEL_SCHEMA
@@ -104,7 +105,16 @@ def _container(declared: Mapping[str, Any], status: Mapping[str, Any], init: boo
         exit_code=code if _is_int(code) else None,
         exit_reason=_text(ended, "reason"),
         exit_message=_text(ended, "message"),
+        ran_seconds=_seconds(_text(ended, "startedAt"), _text(ended, "finishedAt")),
     )
+
+
+def _seconds(start: str, end: str) -> int | None:
+    """Whole seconds between two RFC 3339 times; None where one is missing or malformed."""
+    try:
+        return int((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
+    except (ValueError, TypeError):
+        return None
 
 
 def _main_started(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:

@@ -1,0 +1,248 @@
+"""One pass's facts put together: from watch cache, master and engines, within bounds."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from kvcachepool.api.status import VerificationStatus
+from kvcachepool.observe.gather import gather
+from kvcachepool.observe.http import HttpReader
+from kvcachepool.observe.memory import PoolMemory
+from tests.pools import pool
+from tests.unit.probe_fakes import FakeEngine, FakeStore, engines, hang, loopback, raw_server
+
+CRASH = "Traceback (most recent call last):\n  File x\nValueError: no such model\n"
+
+
+class FakeCluster:
+    def __init__(self, *pods: dict[str, Any], log: str | Exception = CRASH) -> None:
+        self._pods = list(pods)
+        self.log = log
+        self.calls: list[tuple[str, ...]] = []
+        self.there: dict[tuple[str, str], frozenset[str]] = {}
+        self.down = False
+
+    def pods(self, key):
+        assert key == ("team-a", "demo")
+        return self._pods
+
+    def children(self, key):
+        owner = [{"uid": "0f8e", "controller": True}]
+        deployment = {
+            "metadata": {
+                "name": "demo-engine",
+                "ownerReferences": owner,
+                "labels": {"kvcachepool.io/component": "engine"},
+            }
+        }
+        stranger = {"metadata": {"name": "foreign", "labels": {"kvcachepool.io/component": "engine"}}}
+        return {("Deployment", "demo-engine"): deployment, ("Deployment", "foreign"): stranger}
+
+    async def pod_log(self, namespace, pod, container, *, previous, tail_lines, limit_bytes):
+        self.calls.append(("log", pod, container, str(previous)))
+        if isinstance(self.log, Exception):
+            raise self.log
+        return self.log
+
+    async def exists(self, kind, namespace, name):
+        self.calls.append(("exists", kind, name))
+        if self.down:
+            raise RuntimeError("no API server")
+        return (kind, name) in self.there
+
+    async def keys(self, kind, namespace, name):
+        self.calls.append(("keys", kind, name))
+        if self.down:
+            raise RuntimeError("no API server")
+        return self.there.get((kind, name))
+
+
+def raw_pod(
+    name: str, ip: str = "", component: str = "engine", *, crashed: bool = False, **over: Any
+) -> dict[str, Any]:
+    running = {"name": "main", "ready": True, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+    ended = {
+        "name": "main",
+        "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 1, "message": "ERROR: from the kubelet"}},
+    }
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "labels": {"kvcachepool.io/component": component, "pod-template-hash": "h"},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "demo-engine-h", "controller": True}],
+            **over,
+        },
+        "spec": {"containers": [{"name": "main"}]},
+        "status": {"phase": "Running", "podIP": ip, "containerStatuses": [ended if crashed else running]},
+    }
+
+
+async def observe(
+    cluster: FakeCluster, http: HttpReader, memory: PoolMemory | None = None, now: float = 0.0, spec=None
+):
+    return await gather(pool(spec), cluster, http, memory or PoolMemory(), now)
+
+
+async def test_everything_of_a_pass():
+    engine = FakeEngine(FakeStore())
+    cluster = FakeCluster(raw_pod("b", engine.host), raw_pod("a", "", crashed=True), raw_pod("m", loopback(), "master"))
+    memory = PoolMemory()
+    memory.probe.result = VerificationStatus(outcome="Verified")
+    async with engines(engine), HttpReader(timeout=2) as http:
+        observed = await observe(cluster, http, memory)
+    assert [pod.name for pod in observed.pods] == ["a", "b", "m"]
+    assert observed.pods[0].log_line == "ValueError: no such model"
+    assert observed.pods[1].owned
+    assert set(observed.engines) == {"b"}
+    assert observed.engines["b"].reachable
+    assert set(observed.children) == {("Deployment", "demo-engine")}, "a stranger with our label is not ours"
+    assert set(observed.workloads) == {"engine"}
+    assert observed.master is not None
+    assert observed.master.error == "/health: refused"
+    assert observed.missing == ()
+    assert observed.verification is memory.probe.result
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"status": {"phase": "Pending"}},
+        {"status": {"podIP": ""}},
+        {"component": "store"},
+    ],
+)
+async def test_only_running_engines_are_asked(change):
+    raw = raw_pod("a", loopback(), change.get("component", "engine"))
+    for part in ("metadata", "status"):
+        raw[part] |= change.get(part, {})
+    async with HttpReader(timeout=1) as http:
+        observed = await observe(FakeCluster(raw), http)
+    assert observed.engines == {}
+    assert observed.master is None
+
+
+async def test_a_master_pod_that_is_not_ours_is_not_asked():
+    raw = raw_pod("m", loopback(), "master", ownerReferences=[])
+    async with HttpReader(timeout=1) as http:
+        assert (await observe(FakeCluster(raw), http)).master is None
+
+
+async def test_hanging_peers_are_asked_at_once_and_given_up():
+    good = FakeEngine(FakeStore())
+    async with engines(good), AsyncExitStack() as stack, HttpReader(timeout=0.5) as http:
+        hosts = [await stack.enter_async_context(raw_server(hang)) for _ in range(6)]
+        pods = [raw_pod(f"p{n}", host) for n, host in enumerate(hosts)] + [raw_pod("good", good.host)]
+        async with asyncio.timeout(5):  # one after the other they would take longer
+            observed = await observe(FakeCluster(*pods, raw_pod("m", hosts[0], "master")), http)
+    assert observed.engines["good"].reachable
+    assert {observed.engines[f"p{n}"].error for n in range(6)} == {"/metrics: timed out after 0.5 s"}
+
+
+async def test_a_log_is_read_once_for_each_crash():
+    cluster, memory = FakeCluster(raw_pod("a", crashed=True)), PoolMemory()
+    async with HttpReader() as http:
+        for now in (0.0, 30.0, 500.0):
+            assert (await observe(cluster, http, memory, now)).pods[0].log_line == "ValueError: no such model"
+        assert len(cluster.calls) == 1
+        cluster._pods[0]["status"]["containerStatuses"][0]["restartCount"] = 4
+        cluster.log = "ERROR: another reason"
+        assert (await observe(cluster, http, memory, 530.0)).pods[0].log_line == "ERROR: another reason"
+        cluster._pods.clear()
+        await observe(cluster, http, memory, 560.0)
+    assert memory.log_lines == {}
+
+
+async def test_without_a_log_the_kubelets_message_is_taken():
+    cluster, memory = FakeCluster(raw_pod("a", crashed=True), log=RuntimeError("gone")), PoolMemory()
+    async with HttpReader() as http:
+        assert (await observe(cluster, http, memory)).pods[0].log_line == "ERROR: from the kubelet"
+
+
+async def test_an_empty_log_is_read_again_later():
+    raw = raw_pod("a", crashed=True)
+    raw["status"]["containerStatuses"][0]["lastState"]["terminated"]["message"] = ""
+    cluster, memory = FakeCluster(raw, log=""), PoolMemory()
+    async with HttpReader() as http:
+        for now, calls in ((0.0, 1), (30.0, 1), (61.0, 2)):
+            assert (await observe(cluster, http, memory, now)).pods[0].log_line == ""
+            assert len(cluster.calls) == calls
+
+
+async def test_a_container_that_runs_again_but_is_not_ready_shows_its_previous_log():
+    raw = raw_pod("a", crashed=True)
+    raw["status"]["containerStatuses"][0]["state"] = {"running": {}}
+    cluster = FakeCluster(raw)
+    async with HttpReader(timeout=0.2) as http:
+        observed = await observe(cluster, http)
+    assert cluster.calls == [("log", "a", "main", "True")]
+    assert observed.pods[0].log_line == "ValueError: no such model"
+
+
+REFERRING = {
+    "model": {"source": {"hub": {"tokenSecretRef": {"name": "hf", "key": "t"}}}},
+    "imagePullSecrets": [{"name": "regcred"}],
+    "engines": {
+        "env": [
+            {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+            {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}},
+            {"name": "C", "valueFrom": {"secretKeyRef": {"name": "o", "key": "k", "optional": True}}},
+            {"name": "D", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ]
+    },
+}
+
+
+async def test_references_that_do_not_resolve():
+    cluster, memory = FakeCluster(), PoolMemory()
+    async with HttpReader() as http:
+        observed = await observe(cluster, http, memory, 0.0, REFERRING)
+        assert observed.missing == (
+            ("model.source.hub.tokenSecretRef", "Secret", "hf (key t)"),
+            ("imagePullSecrets[0].name", "Secret", "regcred"),
+            ("engines.env[0].valueFrom.secretKeyRef", "Secret", "s (key k)"),
+            ("engines.env[1].valueFrom.configMapKeyRef", "ConfigMap", "c (key k)"),
+        )
+        cluster.there = {
+            ("Secret", "hf"): frozenset({"other"}),
+            ("Secret", "regcred"): frozenset(),
+            ("Secret", "s"): frozenset({"k"}),
+            ("ConfigMap", "c"): frozenset({"k"}),
+        }
+        assert len((await observe(cluster, http, memory, 59.0, REFERRING)).missing) == 4, "remembered for a minute"
+        observed = await observe(cluster, http, memory, 60.0, REFERRING)
+    assert observed.missing == (("model.source.hub.tokenSecretRef", "Secret", "hf (key t)"),)
+
+
+async def test_a_steady_pass_asks_the_api_server_nothing():
+    cluster, memory = FakeCluster(), PoolMemory()
+    spec = {"model": {"source": {"pvc": {"claimName": "weights"}}}}
+    cluster.there = {("PersistentVolumeClaim", "weights"): frozenset()}
+    async with HttpReader() as http:
+        for now in range(0, 600, 30):
+            assert (await observe(cluster, http, memory, now, spec)).missing == ()
+        assert cluster.calls == [("exists", "PersistentVolumeClaim", "weights")]
+        await observe(cluster, http, memory, 600, spec)
+    assert len(cluster.calls) == 2
+
+
+async def test_an_api_server_that_does_not_answer_makes_nothing_missing():
+    cluster, memory = FakeCluster(), PoolMemory()
+    cluster.down = True
+    async with HttpReader() as http:
+        assert (await observe(cluster, http, memory, 0.0, REFERRING)).missing == ()
+        cluster.down = False
+        assert len((await observe(cluster, http, memory, 30.0, REFERRING)).missing) == 4
+
+
+async def test_references_that_the_spec_no_longer_has_are_forgotten():
+    cluster, memory = FakeCluster(), PoolMemory()
+    async with HttpReader() as http:
+        await observe(cluster, http, memory, 0.0, REFERRING)
+        assert (await observe(cluster, http, memory, 1.0)).missing == ()
+    assert memory.references == {}
