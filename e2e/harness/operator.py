@@ -37,6 +37,6 @@ def writes(kube: Kube) -> dict[str, float]:
 
 def leader(kube: Kube) -> str:
     """Name of the pod that holds the Lease."""
-    lease = kube.get("lease", "kvcachepool-operator", "-n", NAMESPACE)
+    lease = kube.get("lease", f"{RELEASE}-kvcachepool-operator", "-n", NAMESPACE)
     holder: str = lease["spec"].get("holderIdentity") or ""
     return holder

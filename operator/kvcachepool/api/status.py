@@ -153,5 +153,10 @@ class PoolStatus(StatusModel):
 
     def dump(self) -> dict[str, Any]:
         """As it goes to the API server: empty and unmeasured fields left out."""
-        full = self.model_dump(by_alias=True, exclude_none=True)
-        return {name: value for name, value in full.items() if value not in ("", {}, [])}
+        return _without_empty(self.model_dump(by_alias=True, exclude_none=True))
+
+
+def _without_empty(fields: dict[str, Any]) -> dict[str, Any]:
+    """`fields` without "", {} and [], at every depth of objects; a 0 is a measurement and stays."""
+    pruned = {name: _without_empty(value) if isinstance(value, dict) else value for name, value in fields.items()}
+    return {name: value for name, value in pruned.items() if value not in ("", {}, [])}
