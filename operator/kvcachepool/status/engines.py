@@ -59,15 +59,14 @@ def _rolling_out(context: Context) -> Verdict | None:
     workload, pods = context.workload(constants.ENGINE), context.members(constants.ENGINE)
     if workload is None or not pods:
         return None
-    updated = 0 if context.outdated(constants.ENGINE) else min(workload.updated, context.desired)
+    updated = 0 if context.outdated(constants.ENGINE) else workload.updated
     # With a surge the new pods can all be there while former ones still end.
     former = any(p.owned and p.digest != context.digest for p in pods)
     if len(pods) <= updated and not former:
         return None
-    ready = len(context.ready_engines)
+    ready, moved = len(context.ready_engines), min(updated, context.desired)
     return _say(
-        "RollingOut",
-        f"{updated} of {plural(context.desired, 'engine')} run the current template; {ready} ready in all.",
+        "RollingOut", f"{moved} of {plural(context.desired, 'engine')} run the current template; {ready} ready in all."
     )
 
 
