@@ -25,7 +25,7 @@ def loopback() -> str:
 
 
 @asynccontextmanager
-async def raw_server(behaviour):
+async def raw_server(behaviour, port: int = ENGINE_PORT):
     """A server on a loopback address that does what `behaviour(reader, writer)` says; gives the address."""
     handlers: set[asyncio.Task[None]] = set()
 
@@ -42,7 +42,7 @@ async def raw_server(behaviour):
             handlers.discard(task)
 
     host = loopback()
-    server = await asyncio.start_server(handle, host, ENGINE_PORT)
+    server = await asyncio.start_server(handle, host, port)
     try:
         yield host
     finally:

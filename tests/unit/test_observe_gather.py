@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kvcachepool.api.status import VerificationStatus
+from kvcachepool.constants import MASTER_HTTP_PORT
 from kvcachepool.observe.gather import gather
 from kvcachepool.observe.http import HttpReader
 from kvcachepool.observe.memory import PoolMemory
@@ -144,9 +145,10 @@ async def test_all_are_asked_at_once():
         await writer.drain()
 
     async with AsyncExitStack() as stack, HttpReader(timeout=60) as http:
-        hosts = [await stack.enter_async_context(raw_server(wait)) for _ in range(7)]
-        pods = [raw_pod(f"p{n}", host) for n, host in enumerate(hosts[:6])]
-        observed = await observe(FakeCluster(*pods, raw_pod("m", hosts[6], "master")), http)
+        hosts = [await stack.enter_async_context(raw_server(wait)) for _ in range(6)]
+        master = await stack.enter_async_context(raw_server(wait, MASTER_HTTP_PORT))
+        pods = [raw_pod(f"p{n}", host) for n, host in enumerate(hosts)]
+        observed = await observe(FakeCluster(*pods, raw_pod("m", master, "master")), http)
     assert {facts.error for facts in observed.engines.values()} == {"/metrics: HTTP 503"}
     assert observed.master is not None
     assert observed.master.error == "/health: HTTP 503"
