@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from kvcachepool import constants
 from kvcachepool.api.status import VerificationStatus
-from kvcachepool.constants import MASTER_HTTP_PORT
 from kvcachepool.observe.gather import gather
 from kvcachepool.observe.http import HttpReader
 from kvcachepool.observe.memory import PoolMemory
 from tests.pools import pool
-from tests.unit.probe_fakes import FakeEngine, FakeStore, engines, hang, loopback, raw_server
+from tests.unit.probe_fakes import FakeEngine, FakeStore, engines, free_ports, hang, loopback, raw_server  # noqa: F401
 
 CRASH = "Traceback (most recent call last):\n  File x\nValueError: no such model\n"
 
@@ -146,7 +146,7 @@ async def test_all_are_asked_at_once():
 
     async with AsyncExitStack() as stack, HttpReader(timeout=60) as http:
         hosts = [await stack.enter_async_context(raw_server(wait)) for _ in range(6)]
-        master = await stack.enter_async_context(raw_server(wait, MASTER_HTTP_PORT))
+        master = await stack.enter_async_context(raw_server(wait, constants.MASTER_HTTP_PORT))
         pods = [raw_pod(f"p{n}", host) for n, host in enumerate(hosts)]
         observed = await observe(FakeCluster(*pods, raw_pod("m", master, "master")), http)
     assert {facts.error for facts in observed.engines.values()} == {"/metrics: HTTP 503"}

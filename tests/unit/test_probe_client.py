@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kvcachepool.observe.http import HttpReader
 from kvcachepool.probe.client import Prompt, Reply, RequestError, _Answer, _parse, complete
-from tests.unit.probe_fakes import hang, raw_server
+from tests.unit.probe_fakes import free_ports, hang, raw_server  # noqa: F401
 
 STREAM = (Path(__file__).parents[1] / "fixtures" / "http" / "completion_stream.txt").read_bytes()
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"

@@ -13,7 +13,7 @@ from kvcachepool.probe import runner as runner_module
 from kvcachepool.probe.runner import ProbeRunner
 from kvcachepool.settings import Settings
 from tests.pools import pool
-from tests.unit.probe_fakes import FakeEngine, FakeStore, engines
+from tests.unit.probe_fakes import FakeEngine, FakeStore, engines, free_ports  # noqa: F401
 from tests.unit.test_probe_schedule import DIGEST, NOW, engine_pod, seen
 
 SPEC = {"schema": {"blockSize": 32}, "verification": {"promptTokens": 320}}

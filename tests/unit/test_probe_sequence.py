@@ -11,7 +11,7 @@ from kvcachepool.observe.traffic import Traffic
 from kvcachepool.probe.client import RequestError
 from kvcachepool.probe.schedule import Member
 from kvcachepool.probe.sequence import Prober, prompt_length
-from tests.unit.probe_fakes import BLOCK, FakeEngine, FakeStore, engines
+from tests.unit.probe_fakes import BLOCK, FakeEngine, FakeStore, engines, free_ports  # noqa: F401
 
 
 def pair(**both) -> tuple[FakeEngine, FakeEngine]:
