@@ -192,6 +192,93 @@ ENGINES_READY: Final = ConditionInfo(
         ),
         Reason(
             "MasterUnreachable",
+            "Unknown",
+            "The master's pod is ready, but the operator cannot ask it over HTTP.",
+            "Allow the operator to reach port 9003 of the master (NetworkPolicy), or look for a hanging master.",
+        ),
+        Reason(
+            "StoreUnschedulable",
+            "False",
+            "No node fits a store pod; the message quotes the scheduler.",
+            "Change spec.store.scheduling, spec.scheduling, spec.store.segmentSize or spec.store.resources.",
+        ),
+        Reason(
+            "StoreImageBroken",
+            "False",
+            "The image of the store pods cannot be pulled or their program cannot be loaded.",
+            "Correct spec.store.image or the registry's access (spec.imagePullSecrets).",
+        ),
+        Reason(
+            "StoreOOMKilled",
+            "False",
+            "A store pod ran out of memory; the blocks in its segment are lost.",
+            "Raise spec.store.resources.limits.memory, or lower spec.store.segmentSize.",
+        ),
+        Reason(
+            "StoreCrashLoop",
+            "False",
+            "A store pod ends again and again; the message has the first error line.",
+            "Act on the error line; `kubectl logs --previous` has more.",
+        ),
+        Reason("StoreNotReady", "False", "Store pods start or are being replaced.", "Wait.", passing=True),
+        Reason(
+            "NotMeasured",
+            "Unknown",
+            "The master serves but does not list its segments.",
+            "Check that spec.backend.mooncake.version is the version inside spec.store.image.",
+        ),
+        Reason(
+            "MasterRestarted",
+            "False",
+            "The master lost its index, and members have not registered with the new one yet.",
+            "Wait some seconds. The pool fills anew; look for the cause of the restart.",
+            passing=True,
+        ),
+        Reason(
+            "ClientsExpired",
+            "False",
+            "Members stayed silent longer than clientTtlSeconds, and the master dropped their segments.",
+            "Members come back by themselves. If it happens again, raise spec.store.master.clientTtlSeconds.",
+        ),
+        Reason(
+            "SegmentsMissing",
+            "False",
+            "The master lists fewer segments than there are store members.",
+            "The message names the pods without a segment: look into their logs.",
+        ),
+        Reason(
+            "PoolFull",
+            "False",
+            "The pool is full, nothing is evicted, and new blocks are refused.",
+            "Add spec.store.replicas or spec.store.segmentSize, or lower spec.store.master.evictionHighWatermark.",
+        ),
+    ),
+    needed=True,
+)
+
+ENGINES_READY: Final = ConditionInfo(
+    "EnginesReady",
+    "all engines of this generation are ready",
+    (
+        Reason("AllReady", "True", "All engines run the current template and are ready."),
+        Reason("ScaledToZero", "True", "No engine is wanted: spec.engines.replicas is 0."),
+        NOT_ACCEPTED,
+        Reason(
+            "WaitingForMaster",
+            "False",
+            "Engines are not created before the master answers; no device is held meanwhile.",
+            "See StoreReady.",
+            passing=True,
+        ),
+        Reason(
+            "WaitingForReferences",
+            "False",
+            "Engines are not created before everything that the spec refers to exists.",
+            "See Accepted.",
+            passing=True,
+        ),
+        Reason(
+            "MasterUnreachable",
             "False",
             "An engine's pod waited for the master in vain; the message has the address and the error.",
             "See StoreReady. If it is True, look at DNS and NetworkPolicies between engines and master.",
