@@ -3,8 +3,8 @@
 The algorithm:
 1. Check the spec. Any finding means: apply nothing, the user must act.
 2. Render the store's workloads and services, and the engines' service.
-3. Render the engines once what the spec refers to exists and the master's RPC port answers (its pod is ready). Engines that exist stay, whatever the
-   master does: a dead master means recompute, not fewer engines.
+3. Render the engines once everything the spec refers to exists and the master's RPC port answers (its pod is ready).
+   Engines that exist stay, whatever the master does: a dead master means recompute, not fewer engines.
 4. For each workload keep the running template unless the user's spec asks for another (`render.rollout`).
 5. Children that are no longer wanted go once the engines have moved on from them.
 """
