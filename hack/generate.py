@@ -72,13 +72,14 @@ def permissions_reference() -> str:
     places = {
         rbac.Scope.WATCHED: "In the whole cluster, or in each watched namespace (scope `namespaces`)",
         rbac.Scope.CLAIMED: "Besides, in each watched namespace (scope `namespaces` only)",
+        rbac.Scope.CLUSTER: "In the whole cluster (scope `cluster`, or with `nodes.read`)",
         rbac.Scope.OWN: "In the operator's own namespace",
     }
     lines = [
         "# Permissions of the operator",
         "",
-        "Nothing cluster-scoped, no wildcard, nothing written to a pool but its status. Of Secrets and claims only "
-        "the existence of one that a pool names is asked for.",
+        "No wildcard, nothing cluster-scoped but nodes (read), nothing written to a pool but its status. Of Secrets "
+        "and claims only the existence of one that a pool names is asked for.",
         "",
     ]
     for scope, place in places.items():

@@ -28,6 +28,11 @@ ANNOTATION_INPUTS: Final = f"{GROUP}/inputs-hash"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template-hash"
 """On a workload: hash of its pod template as it was rendered."""
 
+ANNOTATION_CUDA: Final = f"{GROUP}/cuda"
+"""On the engines' Deployment: CUDA of the build that was chosen."""
+ANNOTATION_PRODUCT: Final = f"{GROUP}/gpu-product"
+"""On the engines' Deployment: the GPU that was chosen."""
+
 ENGINE: Final = "engine"
 STORE: Final = "store"
 MASTER: Final = "master"

@@ -43,7 +43,12 @@ def settings() -> kopf.OperatorSettings:
     return result
 
 
-def registry(cache: WatchCache, changed: Callable[[Key], None], connection: Connection) -> kopf.OperatorRegistry:
+def registry(
+    cache: WatchCache,
+    changed: Callable[[Key], None],
+    connection: Connection,
+    node_event: Callable[[str | None, Any], None] | None = None,
+) -> kopf.OperatorRegistry:
     """The handlers: each event goes into the cache and its pool to `changed`."""
     result = kopf.OperatorRegistry()
 
@@ -56,6 +61,12 @@ def registry(cache: WatchCache, changed: Callable[[Key], None], connection: Conn
 
     for group, version, plural in _WATCHED:
         kopf.on.event(group=group, version=version, plural=plural, id=f"feed-{plural}", registry=result)(feed)
+    if node_event is not None:
+
+        async def feed_node(event: Any, **_: Any) -> None:
+            node_event(event["type"], event["object"])
+
+        kopf.on.event(group="", version="v1", plural="nodes", id="feed-nodes", registry=result)(feed_node)
     kopf.on.login(id="login", registry=result)(login)
     return result
 
@@ -68,10 +79,12 @@ async def watch(
     namespaces: Collection[str],
     started: asyncio.Event,
     stop: asyncio.Event,
+    node_event: Callable[[str | None, Any], None] | None = None,
 ) -> None:
-    """Watches until `stop` is set. Raises when a watch ends for good, such as after the CRD was deleted."""
+    """Watches until `stop` is set; nodes only where `node_event` takes them. Raises when a watch ends for good, such as
+    after the CRD was deleted."""
     await kopf.operator(
-        registry=registry(cache, changed, connection),
+        registry=registry(cache, changed, connection, node_event),
         settings=settings(),
         namespaces=namespaces,
         clusterwide=not namespaces,

@@ -1,7 +1,7 @@
 """What the operator may do, as data: the chart's roles are generated from this.
 
-No wildcard, no cluster-scoped resource, nothing written to a KVCachePool but its status. Server-side apply
-needs `create` and `patch` together. Children carry `blockOwnerDeletion: false`, so no `finalizers`
+No wildcard, of cluster-scoped resources only nodes (read), nothing written to a KVCachePool but its status.
+Server-side apply needs `create` and `patch` together. Children carry `blockOwnerDeletion: false`, so no `finalizers`
 subresource is needed where OwnerReferencesPermissionEnforcement is on (OpenShift).
 """
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from kvcachepool.compat.tables import CONFIG_MAP
 from kvcachepool.constants import GROUP, PLURAL
 
 CLAIM_LEASE: Final = "kvcachepool-operator-claim"
@@ -22,6 +23,9 @@ class Scope(Enum):
     """Everywhere the operator looks for pools: the cluster, or each watched namespace."""
     CLAIMED = "claimed"
     """In each watched namespace, of an installation that is limited to namespaces."""
+    CLUSTER = "cluster"
+    """In the whole cluster: by the role of WATCHED or, of an installation that is limited to namespaces, by a role of
+    its own where the chart is told so."""
     OWN = "own"
     """In the operator's own namespace."""
 
@@ -74,6 +78,15 @@ RULES: Final = (
         ("update",),
         "the claim on the namespace",
         names=(CLAIM_LEASE,),
+    ),
+    Rule(Scope.CLUSTER, "", ("nodes",), _READ, "which nodes fit a pool, by labels, taints and allocatable resources"),
+    Rule(
+        Scope.OWN,
+        "",
+        ("configmaps",),
+        ("get",),
+        "the cluster's own rows of the compatibility tables",
+        names=(CONFIG_MAP,),
     ),
     Rule(Scope.OWN, "coordination.k8s.io", ("leases",), ("get", "create", "update"), "leader election"),
 )

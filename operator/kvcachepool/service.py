@@ -25,6 +25,7 @@ from kvcachepool.metrics import Metrics
 from kvcachepool.reconcile import Reconciler, Steps
 from kvcachepool.relist import Relist
 from kvcachepool.settings import Settings
+from kvcachepool.surroundings import Surroundings
 from kvcachepool.watchcache import WatchCache
 from kvcachepool.workqueue import Key, WorkQueue
 
@@ -53,7 +54,10 @@ class Operator:
             on_call=self.metrics.call,
             identity=settings.identity,
         )
-        self.parts = Parts(settings, self.cluster, self.cache, probed=self._probed)
+        self.surroundings = Surroundings(self.cluster, settings.lease_namespace, self._all_changed)
+        self.parts = Parts(
+            settings, self.cluster, self.cache, probed=self._probed, surroundings=self.surroundings.seen_by
+        )
         claims = Claims(
             self.cluster,
             installation=f"{settings.lease_namespace}/{settings.lease_name}" if settings.lease_namespace else "",
@@ -71,7 +75,13 @@ class Operator:
             resync_seconds=settings.resync_seconds,
         )
         self.queue = WorkQueue(self.reconciler.run, workers=settings.workers, on_pass=self._passed)
-        self.relist = Relist(self.cluster, self.cache, namespaces=settings.namespaces, changed=self.queue.add)
+        self.relist = Relist(
+            self.cluster,
+            self.cache,
+            namespaces=settings.namespaces,
+            changed=self.queue.add,
+            also=self.surroundings.refresh,
+        )
         self.health = Health(
             self.metrics.registry, alive=(self._watch_problem, self._queue_problem), ready=(lambda: self._waiting,)
         )
@@ -131,6 +141,7 @@ class Operator:
             await handlers.watch(
                 self.cache, self.queue.add, lambda: connection(self.client),
                 namespaces=self.settings.namespaces, started=started, stop=ended,
+                node_event=self.surroundings.node_event if self.surroundings.nodes.facts is not None else None,
             )  # fmt: skip
         finally:
             await _cancel([stopper])
@@ -147,8 +158,7 @@ class Operator:
     async def _gained(self) -> None:
         self.reconciler.reset()
         self.queue.resume()
-        for key in self.cache.pools():
-            self.queue.add(key)
+        self._all_changed()
 
     async def _lost(self) -> None:
         await self.queue.pause()
@@ -163,6 +173,10 @@ class Operator:
         self.metrics.passes.labels(result).observe(seconds)
         if self.cache.pool(key) is None:
             self.queue.forget(key)
+
+    def _all_changed(self) -> None:
+        for key in self.cache.pools():
+            self.queue.add(key)
 
     def _wait_for(self, reason: str) -> None:
         if reason and reason != self._waiting:

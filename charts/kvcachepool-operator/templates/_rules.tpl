@@ -103,7 +103,28 @@
     - update
 {{- end }}
 
+{{- define "kvcachepool-operator.rules.cluster" -}}
+# which nodes fit a pool, by labels, taints and allocatable resources
+- apiGroups:
+    - ''
+  resources:
+    - nodes
+  verbs:
+    - get
+    - list
+    - watch
+{{- end }}
+
 {{- define "kvcachepool-operator.rules.own" -}}
+# the cluster's own rows of the compatibility tables
+- apiGroups:
+    - ''
+  resources:
+    - configmaps
+  resourceNames:
+    - kvcachepool-compatibility
+  verbs:
+    - get
 # leader election
 - apiGroups:
     - coordination.k8s.io

@@ -6,7 +6,7 @@ pods' addresses, all at once, and only those that run; whatever does not answer 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -100,15 +100,13 @@ async def _ask_master(pod: PodFacts | None, http: HttpReader) -> MasterFacts | N
 
 async def _ask_engines(pods: Sequence[PodFacts], http: HttpReader) -> dict[str, EngineFacts]:
     slots = asyncio.Semaphore(_CONCURRENT_ENGINES)
-    answers = await asyncio.gather(*(_with(slots, read_engine, http, pod.ip) for pod in pods))
+    answers = await asyncio.gather(*(_engine(slots, http, pod) for pod in pods))
     return {pod.name: facts for pod, facts in zip(pods, answers, strict=True)}
 
 
-async def _with(
-    slots: asyncio.Semaphore, read: Callable[[HttpReader, str], Awaitable[EngineFacts]], http: HttpReader, host: str
-) -> EngineFacts:
+async def _engine(slots: asyncio.Semaphore, http: HttpReader, pod: PodFacts) -> EngineFacts:
     async with slots:
-        return await read(http, host)
+        return await read_engine(http, pod.ip, pod.port)
 
 
 def _crashed(pod: PodFacts) -> ContainerFacts | None:

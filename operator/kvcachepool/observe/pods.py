@@ -32,6 +32,7 @@ def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
         owned=_owned(metadata, labels, deployments),
         unschedulable=_text(scheduled, "message") if waits else "",
         started=_main_started(spec, status),
+        port=_http_port(spec),
         containers=containers,
     )
 
@@ -115,6 +116,15 @@ def _seconds(start: str, end: str) -> int | None:
         return int((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
     except (ValueError, TypeError):
         return None
+
+
+def _http_port(spec: Mapping[str, Any]) -> int:
+    """The main container's port `http` where it is on the node's network, else 0."""
+    if spec.get("hostNetwork") is not True:
+        return 0
+    main = next(iter(_dicts(spec, "containers")), {})
+    ports = (_int(port, "containerPort") for port in _dicts(main, "ports") if port.get("name") == "http")
+    return next((port for port in ports if port), 0)
 
 
 def _main_started(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """The Services of a pool: the engines, and the store's master."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from kvcachepool import constants, names
@@ -9,8 +10,11 @@ from kvcachepool.render import metadata
 Json = dict[str, Any]
 
 
-def service(pool: KVCachePool, component: str, suffix: str, ports: dict[str, int], *, digest: str = "") -> Json:
-    """A ClusterIP Service. With a digest it routes only to pods of that schema.
+def service(
+    pool: KVCachePool, component: str, suffix: str, ports: Mapping[str, int | tuple[int, int]], *, digest: str = ""
+) -> Json:
+    """A ClusterIP Service; a port is its number, or that and the pods' own. With a digest it routes only to pods of
+    that schema.
 
     Never a LoadBalancer or NodePort: the master's ports have no authentication.
     """
@@ -25,7 +29,9 @@ def service(pool: KVCachePool, component: str, suffix: str, ports: dict[str, int
             "type": "ClusterIP",
             "selector": chosen,
             "ports": [
-                {"name": name, "port": port, "targetPort": port, "protocol": "TCP"} for name, port in ports.items()
+                {"name": name, "port": port, "targetPort": target, "protocol": "TCP"}
+                for name, numbers in ports.items()
+                for port, target in [numbers if isinstance(numbers, tuple) else (numbers, numbers)]
             ],
         },
     }

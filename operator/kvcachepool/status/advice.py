@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from kvcachepool.compat.tables import CONFIG_MAP
 from kvcachepool.status.context import Context
+from kvcachepool.status.master_memory import shortage
 from kvcachepool.status.reuse import measured
 
 
@@ -45,4 +47,27 @@ def _slower(context: Context) -> str:
     return f"Reuse is slower than recompute here.{rate} What would help: {'; '.join(options)}."
 
 
-_ADVICE: Sequence[Callable[[Context], str]] = (_one_engine, _not_shared, _slower)
+def _known_bad(context: Context) -> str:
+    spec = context.pool.spec
+    rows = context.observed.tables.bad(
+        engine=spec.engines.version,
+        mooncake=spec.backend.mooncake.version if spec.backend.mooncake is not None else None,
+        backend=spec.backend.name,
+    )
+    found = next((row for row in rows if row.effect == "warn"), None)
+    return f"These versions are known for a fault: {found}." if found is not None else ""
+
+
+def _ignored_rows(context: Context) -> str:
+    error = context.observed.tables_error
+    return f"The cluster's own compatibility rows (ConfigMap {CONFIG_MAP}) are ignored: {error}." if error else ""
+
+
+_ADVICE: Sequence[Callable[[Context], str]] = (
+    _known_bad,
+    shortage,
+    _one_engine,
+    _not_shared,
+    _slower,
+    _ignored_rows,
+)
