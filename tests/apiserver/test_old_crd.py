@@ -1,4 +1,4 @@
-"""`helm upgrade` that leaves an older CRD in place (openvox-operator#555): the status is written but for what it lacks."""
+"""`helm upgrade` that leaves an older CRD in place (openvox-operator#555): what it lacks is left out of the status."""
 
 import json
 from collections.abc import Iterator
