@@ -119,6 +119,7 @@ def recipe(name: str, pins: Pins) -> Recipe:
             arguments={
                 "VARIANT": "cpu",
                 "CUDA": "none",
+                "CACHE": "/opt/kvcachepool/vllm-cache",  # read-only, filled at build
                 "UV_VERSION": pins.uv,
                 "ENGINE_VERSION": pins.cpu_engine,
                 "MOONCAKE_VERSION": pins.mooncake,
