@@ -73,6 +73,7 @@ def permissions_reference() -> str:
         rbac.Scope.WATCHED: "In the whole cluster, or in each watched namespace (scope `namespaces`)",
         rbac.Scope.CLAIMED: "Besides, in each watched namespace (scope `namespaces` only)",
         rbac.Scope.CLUSTER: "In the whole cluster (scope `cluster`, or with `nodes.read`)",
+        rbac.Scope.DEVICE_PLUGIN: "Besides, in the operator's own namespace (with `rdma.devicePlugin.enabled`)",
         rbac.Scope.OWN: "In the operator's own namespace",
     }
     lines = [

@@ -69,7 +69,7 @@ class Parts:
         cache: WatchCache,
         *,
         probed: Callable[[Key], None],
-        surroundings: Callable[[Observed], Observed] = lambda observed: observed,
+        surroundings: Callable[[Key, Observed], Observed] = lambda _key, observed: observed,
     ) -> None:
         """`probed` is told of a pool whose probe has a result; `surroundings` adds what all pools share."""
         self._surroundings = surroundings
@@ -104,7 +104,7 @@ class Parts:
 
     async def _observe(self, pool: KVCachePool) -> Observed:
         observed = await gather(pool, self._view, self._http, self._memories.get(pool), time.time())
-        return self._surroundings(observed)
+        return self._surroundings(pool.key, observed)
 
     def _verify(self, pool: KVCachePool, status: PoolStatus, observed: Observed, changed: bool) -> None:
         digest = status.schema_.digest

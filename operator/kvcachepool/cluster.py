@@ -57,6 +57,7 @@ RESOURCES: Mapping[str, Resource] = {
     "PersistentVolumeClaim": Resource("/api/v1", "persistentvolumeclaims"),
     "Event": Resource("/api/v1", "events"),
     "Deployment": Resource("/apis/apps/v1", "deployments"),
+    "DaemonSet": Resource("/apis/apps/v1", "daemonsets"),
     "Node": Resource("/api/v1", "nodes"),
     "Lease": Resource("/apis/coordination.k8s.io/v1", "leases"),
 }

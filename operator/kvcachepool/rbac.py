@@ -16,6 +16,13 @@ CLAIM_LEASE: Final = "kvcachepool-operator-claim"
 """Lease in a watched namespace that says which installation works there."""
 
 
+DEVICE_PLUGIN: Final = "kvcachepool-rdma-device-plugin"
+"""DaemonSet and ConfigMap of the RDMA device plugin, in the operator's own namespace."""
+
+DEVICE_PLUGIN_OWNER: Final = f"{DEVICE_PLUGIN}-owner"
+"""ConfigMap of the chart that owns both."""
+
+
 class Scope(Enum):
     """Where a rule is granted."""
 
@@ -26,6 +33,8 @@ class Scope(Enum):
     CLUSTER = "cluster"
     """In the whole cluster: by the role of WATCHED or, of an installation that is limited to namespaces, by a role of
     its own where the chart is told so."""
+    DEVICE_PLUGIN = "device-plugin"
+    """In the operator's own namespace, where the chart is told to let it run the RDMA device plugin."""
     OWN = "own"
     """In the operator's own namespace."""
 
@@ -78,6 +87,22 @@ RULES: Final = (
         ("update",),
         "the claim on the namespace",
         names=(CLAIM_LEASE,),
+    ),
+    *(
+        Rule(Scope.DEVICE_PLUGIN, group, (resource,), verbs, why, names=names)
+        for group, resource, why in (
+            ("apps", "daemonsets", "the RDMA device plugin, while a pool asks for it"),
+            ("", "configmaps", "its configuration"),
+        )
+        for verbs, names in ((("create",), ()), (("get", "patch", "delete"), (DEVICE_PLUGIN,)))
+    ),
+    Rule(
+        Scope.DEVICE_PLUGIN,
+        "",
+        ("configmaps",),
+        ("get",),
+        "the owner with which the device plugin goes when the release is uninstalled",
+        names=(DEVICE_PLUGIN_OWNER,),
     ),
     Rule(Scope.CLUSTER, "", ("nodes",), _READ, "which nodes fit a pool, by labels, taints and allocatable resources"),
     Rule(

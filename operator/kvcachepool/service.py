@@ -10,6 +10,7 @@ import logging
 import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kubernetes.aio.client import ApiClient
@@ -19,6 +20,8 @@ from kvcachepool.assembly import Parts
 from kvcachepool.children import Children
 from kvcachepool.claims import Claims
 from kvcachepool.cluster import ApiError, Cluster, connect, connection
+from kvcachepool.device_plugins import DevicePlugins
+from kvcachepool.facts import Observed
 from kvcachepool.health import Health
 from kvcachepool.leader import Leadership
 from kvcachepool.metrics import Metrics
@@ -54,10 +57,15 @@ class Operator:
             on_call=self.metrics.call,
             identity=settings.identity,
         )
-        self.surroundings = Surroundings(self.cluster, settings.lease_namespace, self._all_changed)
-        self.parts = Parts(
-            settings, self.cluster, self.cache, probed=self._probed, surroundings=self.surroundings.seen_by
+        self.device_plugins = DevicePlugins(
+            self.cluster,
+            settings,
+            lambda: [pool for key in self.cache.pools() if (pool := self.cache.pool(key)) is not None],
+            lambda key: self.queue.add(key),  # noqa: PLW0108 - the queue is made below
+            leads=lambda: self.leadership.leads,
         )
+        self.surroundings = Surroundings(self.cluster, settings.lease_namespace, self._all_changed)
+        self.parts = Parts(settings, self.cluster, self.cache, probed=self._probed, surroundings=self._seen_by)
         claims = Claims(
             self.cluster,
             installation=f"{settings.lease_namespace}/{settings.lease_name}" if settings.lease_namespace else "",
@@ -79,7 +87,7 @@ class Operator:
             self.cluster,
             self.cache,
             namespaces=settings.namespaces,
-            changed=self.queue.add,
+            changed=self._pool_changed,
             also=self.surroundings.refresh,
         )
         self.health = Health(
@@ -105,6 +113,7 @@ class Operator:
             background = [
                 asyncio.create_task(self.relist.forever(), name="relist"),
                 asyncio.create_task(self._campaign(), name="leadership"),
+                asyncio.create_task(self.device_plugins.forever(), name="device-plugins"),
             ]
             await self._watch(stop, background)
         finally:
@@ -140,7 +149,7 @@ class Operator:
         stopper = asyncio.create_task(on_stop(), name="stopper")
         try:
             await handlers.watch(
-                self.cache, self.queue.add, lambda: connection(self.client),
+                self.cache, self._pool_changed, lambda: connection(self.client),
                 namespaces=self.settings.namespaces, started=started, stop=ended,
                 node_event=self.surroundings.node_event if self.surroundings.nodes.facts is not None else None,
             )  # fmt: skip
@@ -175,9 +184,17 @@ class Operator:
         if self.cache.pool(key) is None:
             self.queue.forget(key)
 
+    def _pool_changed(self, key: Key) -> None:
+        self.queue.add(key)
+        self.device_plugins.wake()
+
     def _all_changed(self) -> None:
         for key in self.cache.pools():
-            self.queue.add(key)
+            self._pool_changed(key)
+
+    def _seen_by(self, key: Key, observed: Observed) -> Observed:
+        shared = self.surroundings.seen_by(observed)
+        return replace(shared, device_plugin_trouble=self.device_plugins.trouble(key))
 
     def _wait_for(self, reason: str) -> None:
         if reason and reason != self._waiting:

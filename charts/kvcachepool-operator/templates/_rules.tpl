@@ -115,6 +115,54 @@
     - watch
 {{- end }}
 
+{{- define "kvcachepool-operator.rules.device-plugin" -}}
+# the RDMA device plugin, while a pool asks for it
+- apiGroups:
+    - apps
+  resources:
+    - daemonsets
+  verbs:
+    - create
+# the RDMA device plugin, while a pool asks for it
+- apiGroups:
+    - apps
+  resources:
+    - daemonsets
+  resourceNames:
+    - kvcachepool-rdma-device-plugin
+  verbs:
+    - get
+    - patch
+    - delete
+# its configuration
+- apiGroups:
+    - ''
+  resources:
+    - configmaps
+  verbs:
+    - create
+# its configuration
+- apiGroups:
+    - ''
+  resources:
+    - configmaps
+  resourceNames:
+    - kvcachepool-rdma-device-plugin
+  verbs:
+    - get
+    - patch
+    - delete
+# the owner with which the device plugin goes when the release is uninstalled
+- apiGroups:
+    - ''
+  resources:
+    - configmaps
+  resourceNames:
+    - kvcachepool-rdma-device-plugin-owner
+  verbs:
+    - get
+{{- end }}
+
 {{- define "kvcachepool-operator.rules.own" -}}
 # the cluster's own rows of the compatibility tables
 - apiGroups:

@@ -16,7 +16,6 @@ from kvcachepool.api.status import PoolStatus
 from kvcachepool.api.transport import Transport
 from kvcachepool.constants import API_VERSION, KIND
 
-
 ROOT_NEEDS_RDMA = "runAsUser 0 (root) is for protocol RDMA only, where the runtime limits locked memory of other users"
 
 

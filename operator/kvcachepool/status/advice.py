@@ -63,8 +63,13 @@ def _ignored_rows(context: Context) -> str:
     return f"The cluster's own compatibility rows (ConfigMap {CONFIG_MAP}) are ignored: {error}." if error else ""
 
 
+def _device_plugin(context: Context) -> str:
+    return context.observed.device_plugin_trouble
+
+
 _ADVICE: Sequence[Callable[[Context], str]] = (
     _known_bad,
+    _device_plugin,
     shortage,
     _one_engine,
     _not_shared,

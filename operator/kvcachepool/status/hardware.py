@@ -13,6 +13,7 @@ from kvcachepool.status.verdict import Check, Verdict, speaker
 
 _say = speaker("HardwareMatched")
 _NAMES: Final = {constants.STORE: "a store pod", constants.MASTER: "the master"}
+_NOT_YET: Final = "The device plugin that spec.transport.rdma.devicePlugin asks for has not offered it yet."
 _SHOWN_VALUES: Final = 4
 
 
@@ -120,7 +121,7 @@ def _hint(context: Context, fit: Fit) -> str:
             "are not supported: lower tensor, pipeline or prefillContext in spec.schema.parallelism."
         )
     if fit.reason == "NoRDMANodes" and pool.spec.transport.rdma and pool.spec.transport.rdma.device_plugin:
-        return " The device plugin that spec.transport.rdma.devicePlugin asks for has not offered it yet."
+        return f" {context.observed.device_plugin_trouble or _NOT_YET}"
     return ""
 
 
