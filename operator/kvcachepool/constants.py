@@ -37,6 +37,8 @@ ENGINE: Final = "engine"
 STORE: Final = "store"
 MASTER: Final = "master"
 
+PREFLIGHT_CONTAINER: Final = "preflight"
+"""Init container of an engine pod; looks whether the engine can work in its image and on its node."""
 WAIT_CONTAINER: Final = "wait-for-master"
 """Init container of an engine pod; ends when the master's RPC port accepts a connection."""
 

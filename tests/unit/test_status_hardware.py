@@ -1,5 +1,6 @@
 """HardwareMatched, as it reads."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -9,9 +10,10 @@ from kvcachepool.compat.tables import BUILT_IN, parse_tables
 from kvcachepool.constants import ENGINE
 from tests.nodes import H100, L4, node
 from tests.pools import pool
-from tests.status_scenes import Case, both, gone, healthy, seen
+from tests.status_scenes import Case, both, container, gone, healthy, seen
 
 RDMA: dict[str, Any] = {"transport": {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca_b"}}}
+MISSING = "libcudart.so.12 is missing: this image is CUDA 13, install mooncake-transfer-engine-cuda13"
 BAD = """
 knownBad:
   - {engine: ==0.33.0, backend: mooncake, effect: refuse, problem: loads end in garbage, remedy: use 0.34,
@@ -149,6 +151,13 @@ CASES = [
         ("Engines stay as they are",),
         {"engines": {"gpu": {"product": "NVIDIA-B200"}}},
         id="a change",
+    ),
+    Case(
+        "EnginesReady",
+        "PreflightFailed",
+        container(ENGINE, init=True, exit_code=1, exit_message=json.dumps({"ok": False, "message": MISSING})),
+        (f"Pods demo-engine-0, demo-engine-1: {MISSING}.", "tried again"),
+        id="vllm#42511",
     ),
     Case(
         "Accepted",

@@ -16,6 +16,7 @@ from kvcachepool.render.deployment import Workload, one_by_one
 from kvcachepool.render.memory import MemoryNeed, Term
 from kvcachepool.render.network import container_security, host_network, network_annotations, network_devices
 from kvcachepool.render.pod import SCRATCH_MOUNT, env, pod_spec, resources
+from kvcachepool.render.preflight import expectations, preflight_container
 from kvcachepool.render.wait import wait_container
 from kvcachepool.schema import CacheSchema
 from kvcachepool.schema.flags import SCHEMA_FLAGS
@@ -141,7 +142,16 @@ def engine_workload(
     if parts.files:
         volumes.append(_files_volume(parts.files))
         main["volumeMounts"].append({"name": "config", "mountPath": CONFIG_DIR, "readOnly": True})
-    waits = [wait_container(_image(pool, choice), *parts.wait_for)] if parts.wait_for else []
+    before = [
+        preflight_container(
+            pool,
+            _image(pool, choice),
+            {name: str(count) for name, count in _devices(pool).items()},
+            expectations(pool, parts, cuda=choice.cuda),
+        )
+    ]
+    if parts.wait_for:
+        before.append(wait_container(_image(pool, choice), *parts.wait_for))
     return Workload(
         component=constants.ENGINE,
         digest=schema.digest,
@@ -151,7 +161,7 @@ def engine_workload(
             pool,
             settings,
             containers=[main],
-            init_containers=waits,
+            init_containers=before,
             volumes=volumes,
             identity=engines.identity,
             scheduling=with_affinity(_scheduling(pool), need),
@@ -173,15 +183,17 @@ def remembered(choice: Choice) -> dict[str, str]:
 
 
 def _scheduling(pool: KVCachePool) -> Scheduling:
+    return with_tolerations(pool.spec.engines.scheduling.over(pool.spec.scheduling), _devices(pool))
+
+
+def _devices(pool: KVCachePool) -> dict[str, int]:
+    """One GPU a rank, and the network devices."""
     device = pool.spec.engines.gpu.resource_name
-    devices = (*((device,) if device else ()), *network_devices(pool))
-    return with_tolerations(pool.spec.engines.scheduling.over(pool.spec.scheduling), devices)
+    return ({device: pool.spec.schema_.parallelism.world_size} if device else {}) | network_devices(pool)
 
 
 def _resources(pool: KVCachePool, need: MemoryNeed) -> Json:
-    device = pool.spec.engines.gpu.resource_name
-    devices = {device: pool.spec.schema_.parallelism.world_size} if device else {}
-    return resources(pool.spec.engines.resources, need, devices | network_devices(pool))
+    return resources(pool.spec.engines.resources, need, _devices(pool))
 
 
 def _inputs(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> Json:

@@ -215,6 +215,12 @@ ENGINES_READY: Final = ConditionInfo(
             "See HardwareMatched. spec.engines.whenNoNodeFits: Create makes them all the same, for an autoscaler.",
         ),
         Reason(
+            "PreflightFailed",
+            "False",
+            "An engine cannot work in its image or on its node: a library, device, driver or version is not right.",
+            "Follow the message: it names what is missing and what to install or change.",
+        ),
+        Reason(
             "MasterUnreachable",
             "False",
             "An engine's pod waited for the master in vain; the message has the address and the error.",
