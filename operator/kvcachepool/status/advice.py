@@ -41,7 +41,7 @@ def _slower(context: Context) -> str:
         options.insert(0, "spec.backend.native, since all engines are on one node")
     if context.plan.schema is not None and context.plan.schema.get("kvLayout") is None and _on_gpu(context):
         options.append(
-            "spec.schema.attentionBackend (FLASH_ATTN or FLASHINFER where the model allows), so that a block is one slice"
+            "spec.schema.attentionBackend (FLASH_ATTN or FLASHINFER, if the model allows): a block is one slice then"
         )
     options.append("a faster network (RDMA)")
     need = result.break_even_gigabytes_per_second
