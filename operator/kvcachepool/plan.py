@@ -57,7 +57,7 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
         workloads.append(
             engine_workload(pool, settings, schema, parts, need=hardware.need, choice=hardware.engine.choice)
         )
-    services = [*backend.services(pool), _engine_service(pool, schema)]
+    services = [*backend.services(pool), _engine_service(pool)]
     deployments, outdated = [], []
     for workload in workloads:
         desired = deployment(pool, workload)
@@ -65,8 +65,6 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
         final, kept = keep_running(desired, live)
         if workload.component == constants.ENGINE and _held(pool, hardware, final, live):
             waiting = Finding("WaitingForNodes", "engines are made, or changed, once a node fits them")
-            if live is not None:
-                services.pop()  # what runs keeps its Service, which selects pods by the former schema
             continue
         deployments.append(final)
         if kept:
@@ -85,9 +83,8 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     )
 
 
-def _engine_service(pool: KVCachePool, schema: CacheSchema) -> Json:
-    ports = {"http": (constants.ENGINE_PORT, engine_port(pool))}
-    return service(pool, constants.ENGINE, "engines", ports, digest=schema.digest)
+def _engine_service(pool: KVCachePool) -> Json:
+    return service(pool, constants.ENGINE, "engines", {"http": (constants.ENGINE_PORT, engine_port(pool))})
 
 
 def _held(pool: KVCachePool, hardware: HardwareMatch, desired: Json, live: Mapping[str, Any] | None) -> bool:

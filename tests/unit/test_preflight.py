@@ -183,6 +183,7 @@ def test_an_engine_without_the_connector(image: Image) -> None:
     image.connectors("OffloadingConnector")
     image.fails("ConnectorMissing", CONNECTOR)
     assert image.run(connector="OffloadingConnector", mooncake=None)["ok"]
+    assert image.run(connector=None, mooncake=None)["ok"]
 
 
 def test_an_image_without_an_engine(image: Image) -> None:

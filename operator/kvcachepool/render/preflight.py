@@ -20,7 +20,7 @@ def expectations(pool: KVCachePool, parts: EngineParts, *, cuda: str) -> Json:
     mooncake, rdma = pool.spec.backend.mooncake, pool.spec.transport.active_rdma
     return {
         "engine": pool.spec.engines.version,
-        "connector": parts.kv_transfer_config["kv_connector"],
+        "connector": parts.kv_transfer_config["kv_connector"] if parts.kv_transfer_config is not None else None,
         "mooncake": mooncake.version if mooncake is not None else None,
         "cuda": int(cuda) if cuda else None,
         "forwardCompat": pool.spec.cuda.allow_forward_compat,
