@@ -33,6 +33,9 @@ ANNOTATION_CUDA: Final = f"{GROUP}/cuda"
 ANNOTATION_PRODUCT: Final = f"{GROUP}/gpu-product"
 """On the engines' Deployment: the GPU that was chosen."""
 
+COMPATIBILITY_CONFIG_MAP: Final = "kvcachepool-compatibility"
+"""A cluster's own rows of the compatibility tables, in the operator's namespace."""
+
 ENGINE: Final = "engine"
 STORE: Final = "store"
 MASTER: Final = "master"

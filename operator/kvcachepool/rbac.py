@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from kvcachepool.compat.tables import CONFIG_MAP
-from kvcachepool.constants import GROUP, PLURAL
+from kvcachepool.constants import COMPATIBILITY_CONFIG_MAP, GROUP, PLURAL
 
 CLAIM_LEASE: Final = "kvcachepool-operator-claim"
 """Lease in a watched namespace that says which installation works there."""
@@ -111,7 +110,7 @@ RULES: Final = (
         ("configmaps",),
         ("get",),
         "the cluster's own rows of the compatibility tables",
-        names=(CONFIG_MAP,),
+        names=(COMPATIBILITY_CONFIG_MAP,),
     ),
     Rule(Scope.OWN, "coordination.k8s.io", ("leases",), ("get", "create", "update"), "leader election"),
 )

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kvcachepool.cluster import ApiError, Cluster
-from kvcachepool.compat.tables import BUILT_IN, CONFIG_MAP, TableError, Tables, parse_tables
+from kvcachepool.compat.tables import BUILT_IN, TableError, Tables, parse_tables
+from kvcachepool.constants import COMPATIBILITY_CONFIG_MAP
 from kvcachepool.facts import Observed
 from kvcachepool.nodecache import NodeCache
 
@@ -63,7 +64,7 @@ class Surroundings:
         if not self._namespace:
             return False
         try:
-            found = await self._cluster.get("ConfigMap", self._namespace, CONFIG_MAP)
+            found = await self._cluster.get("ConfigMap", self._namespace, COMPATIBILITY_CONFIG_MAP)
         except ApiError as error:
             if error.status not in _NOT_ALLOWED:
                 raise
@@ -74,7 +75,9 @@ class Surroundings:
         self._rows = rows
         self._tables, self._tables_error = _read(rows)
         if self._tables_error:
-            logger.warning("ConfigMap %s/%s is ignored: %s", self._namespace, CONFIG_MAP, self._tables_error)
+            logger.warning(
+                "ConfigMap %s/%s is ignored: %s", self._namespace, COMPATIBILITY_CONFIG_MAP, self._tables_error
+            )
         return True
 
 

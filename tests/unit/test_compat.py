@@ -75,7 +75,7 @@ def test_the_operators_builds_are_the_pinned_ones() -> None:
     ],
 )  # fmt: skip
 def test_a_fault_in_own_rows_says_where(text: str, where: str) -> None:
-    with pytest.raises(TableError, match="own.yaml") as error:
+    with pytest.raises(TableError, match=r"own\.yaml") as error:
         parse_tables({"own.yaml": text})
     assert where in str(error.value)
 

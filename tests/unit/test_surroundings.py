@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from kvcachepool.cluster import ApiError, Cluster
-from kvcachepool.compat.tables import BUILT_IN, CONFIG_MAP
+from kvcachepool.compat.tables import BUILT_IN
+from kvcachepool.constants import COMPATIBILITY_CONFIG_MAP
 from kvcachepool.facts import Observed
 from kvcachepool.nodecache import NodeCache
 from kvcachepool.surroundings import Surroundings
@@ -69,7 +70,7 @@ class FakeCluster:
         return self.nodes, "1"
 
     async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
-        assert (kind, namespace, name) == ("ConfigMap", "kvcp", CONFIG_MAP)
+        assert (kind, namespace, name) == ("ConfigMap", "kvcp", COMPATIBILITY_CONFIG_MAP)
         if isinstance(self.rows, int):
             raise ApiError(self.rows, "no")
         return None if self.rows is None else {"data": self.rows}

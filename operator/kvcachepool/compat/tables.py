@@ -18,8 +18,6 @@ from pydantic.alias_generators import to_camel
 from kvcachepool.compat.versions import CudaVersion, cuda_in_tag, cuda_version, fits, tag_of
 
 FILES: Final = ("cuda.yaml", "builds.yaml", "known_bad.yaml")
-CONFIG_MAP: Final = "kvcachepool-compatibility"
-"""Name of the ConfigMap with a cluster's own rows, in the operator's namespace."""
 
 
 def _specifier(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from kvcachepool.compat.tables import CONFIG_MAP
+from kvcachepool.constants import COMPATIBILITY_CONFIG_MAP
 from kvcachepool.status.context import Context
 from kvcachepool.status.master_memory import shortage
 from kvcachepool.status.reuse import measured
@@ -64,7 +64,11 @@ def _known_bad(context: Context) -> str:
 
 def _ignored_rows(context: Context) -> str:
     error = context.observed.tables_error
-    return f"The cluster's own compatibility rows (ConfigMap {CONFIG_MAP}) are ignored: {error}." if error else ""
+    return (
+        f"The cluster's own compatibility rows (ConfigMap {COMPATIBILITY_CONFIG_MAP}) are ignored: {error}."
+        if error
+        else ""
+    )
 
 
 def _device_plugin(context: Context) -> str:
