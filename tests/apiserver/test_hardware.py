@@ -223,3 +223,21 @@ def test_the_device_plugin_serves_all_pools_and_goes_with_the_last(cluster: Kube
     cluster.run("delete", "kvpool", "two", "three", "--namespace=default")
     eventually(lambda: not cluster.succeeds("get", "daemonset", NAME, where))
     assert not cluster.succeeds("get", "configmap", NAME, where)
+
+
+def test_the_inventory_shows_nodes_and_pools(cluster: Kubectl, own_plane: ControlPlane) -> None:
+    add(cluster, raw_node("a", driver="550.54"))
+    add(cluster, raw_node("b", gpus=0))
+    make(cluster)
+    environment = os.environ | {"KUBECONFIG": str(own_plane.kubeconfig), "PYTHONPATH": str(ROOT / "operator")}
+    command = [sys.executable, "-m", "kvcachepool.cli", "inventory"]
+    printed = subprocess.run([*command, "--output=json"], env=environment, capture_output=True, text=True, check=True)
+    rows = json.loads(printed.stdout)
+    assert [(row["node"], row["driver"], row["cuda"]) for row in rows] == [
+        ("a", "550.54", "13+, 12, 11"),
+        ("b", "", ""),
+    ]
+    assert [row["pools"]["default/solo"] for row in rows] == ["yes", "fewer nvidia.com/gpu than 1 (found none)"]
+    table = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    for text in ("NODE", "default/solo", "8 × nvidia.com/gpu", H100, "2.0 TiB"):
+        assert text in table

@@ -66,7 +66,7 @@ def _taint(need: Need, node: NodeFacts) -> str | None:
 def _device(need: Need, node: NodeFacts) -> str | None:
     if not need.device or node.allocatable.get(need.device, 0) >= need.requests.get(need.device, 0):
         return None
-    return offered(node, need.device, _is_gpu)
+    return offered(node, need.device, is_gpu)
 
 
 def _product(need: Need, node: NodeFacts) -> str | None:
@@ -99,7 +99,7 @@ def _driver(need: Need, node: NodeFacts) -> str | None:
 def _rdma(need: Need, node: NodeFacts) -> str | None:
     if not need.rdma or node.allocatable.get(need.rdma, 0) >= need.requests.get(need.rdma, 0):
         return None
-    return offered(node, need.rdma, _is_network)
+    return offered(node, need.rdma, is_network)
 
 
 def _other_device(need: Need, node: NodeFacts) -> str | None:
@@ -135,13 +135,14 @@ def offered(node: NodeFacts, name: str, kind: Callable[[str], bool]) -> str:
     return f"only {', '.join(others)}" if others else "none"
 
 
-def _is_gpu(resource: str) -> bool:
+def is_gpu(resource: str) -> bool:
+    """By what the vendors call theirs."""
     return "/" in resource and any(part in resource for part in ("gpu", "mig-", "xe", "i915", "npu", "tpu", "neuron"))
 
 
-def _is_network(resource: str) -> bool:
+def is_network(resource: str) -> bool:
     """Free-form, so: whatever a device plugin offers and is not a GPU."""
-    return "/" in resource and not _is_gpu(resource)
+    return "/" in resource and not is_gpu(resource)
 
 
 def _amount(need: Need, name: str) -> str:
