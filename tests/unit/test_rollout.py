@@ -218,6 +218,7 @@ EVERY_FIELD: dict[str, Any] = {
         "extraArgs": ["--enforce-eager"],
         "gpu": {"resourceName": "nvidia.com/mig-1g.5gb", "product": "NVIDIA-L4"},
         "resources": {"limits": {"cpu": "4"}},
+        "preflight": False,
         "engineMemory": "9Gi",
         "shmSize": "3Gi",
         "scheduling": {"priorityClassName": "high"},

@@ -62,6 +62,9 @@ class Engines(ApiModel):
     """How long an engine may finish running requests after SIGTERM."""
     max_surge: Annotated[int, Field(ge=0, le=1000)] = 0
     """Engines above `replicas` while a change rolls out. 0 needs no spare device."""
+    preflight: bool = True
+    """Look by an init container, before an engine starts, whether it can work in its image and on its node. Off for
+    images that pretend to be what they are not."""
     when_no_node_fits: Literal["Wait", "Create"] = "Wait"
     """Wait: no engine is made, or moved to a new template, before a node fits it. Create: make them all the same, so
     that a cluster autoscaler sees them and adds a node."""

@@ -142,14 +142,11 @@ def engine_workload(
     if parts.files:
         volumes.append(_files_volume(parts.files))
         main["volumeMounts"].append({"name": "config", "mountPath": CONFIG_DIR, "readOnly": True})
-    before = [
-        preflight_container(
-            pool,
-            _image(pool, choice),
-            {name: str(count) for name, count in _devices(pool).items()},
-            expectations(pool, parts, cuda=choice.cuda),
-        )
-    ]
+    before = []
+    if engines.preflight:
+        devices = {name: str(count) for name, count in _devices(pool).items()}
+        expected = expectations(pool, parts, cuda=choice.cuda)
+        before.append(preflight_container(pool, _image(pool, choice), devices, expected))
     if parts.wait_for:
         before.append(wait_container(_image(pool, choice), *parts.wait_for))
     return Workload(
