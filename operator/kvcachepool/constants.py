@@ -37,6 +37,8 @@ COMPATIBILITY_CONFIG_MAP: Final = "kvcachepool-compatibility"
 """A cluster's own rows of the compatibility tables, in the operator's namespace."""
 
 ENGINE: Final = "engine"
+WORKER: Final = "worker"
+"""Pods of an engine beyond the first one, where it runs over several nodes."""
 STORE: Final = "store"
 MASTER: Final = "master"
 

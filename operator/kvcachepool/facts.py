@@ -235,6 +235,8 @@ class Observed:
     """Every node of the cluster; None when the operator may not read nodes."""
     tables: Tables = BUILT_IN
     """What runs with what, with the cluster's own rows."""
+    leader_worker_sets: bool = False
+    """LeaderWorkerSet is served, so that an engine can run over several nodes."""
     device_plugin_trouble: str = ""
     """Why the device plugin that the pool asks for does not run."""
     tables_error: str = ""

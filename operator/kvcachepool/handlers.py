@@ -23,6 +23,7 @@ _WATCHED: tuple[tuple[str, str, str], ...] = (
     ("", "v1", "services"),
     ("", "v1", "configmaps"),
 )
+_LEADER_WORKER_SETS: tuple[str, str, str] = ("leaderworkerset.x-k8s.io", "v1", "leaderworkersets")
 
 
 def settings() -> kopf.OperatorSettings:
@@ -38,7 +39,7 @@ def settings() -> kopf.OperatorSettings:
     # operator's default one.
     result.persistence.finalizer = f"{constants.GROUP}/unused"
     # Pods of the whole cluster would be listed otherwise.
-    for group, version, plural in _WATCHED[1:]:
+    for group, version, plural in (*_WATCHED[1:], _LEADER_WORKER_SETS):
         result.watching.label_selectors[group, version, plural] = constants.LABEL_POOL
     return result
 
@@ -48,6 +49,8 @@ def registry(
     changed: Callable[[Key], None],
     connection: Connection,
     node_event: Callable[[str | None, Any], None] | None = None,
+    *,
+    leader_worker_sets: bool = False,
 ) -> kopf.OperatorRegistry:
     """The handlers: each event goes into the cache and its pool to `changed`."""
     result = kopf.OperatorRegistry()
@@ -59,7 +62,8 @@ def registry(
     async def login(**_: Any) -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(**await connection())
 
-    for group, version, plural in _WATCHED:
+    watched = (*_WATCHED, _LEADER_WORKER_SETS) if leader_worker_sets else _WATCHED
+    for group, version, plural in watched:
         kopf.on.event(group=group, version=version, plural=plural, id=f"feed-{plural}", registry=result)(feed)
     if node_event is not None:
 
@@ -80,11 +84,12 @@ async def watch(
     started: asyncio.Event,
     stop: asyncio.Event,
     node_event: Callable[[str | None, Any], None] | None = None,
+    leader_worker_sets: bool = False,
 ) -> None:
     """Watches until `stop` is set; nodes only where `node_event` takes them. Raises when a watch ends for good, such as
     after the CRD was deleted."""
     await kopf.operator(
-        registry=registry(cache, changed, connection, node_event),
+        registry=registry(cache, changed, connection, node_event, leader_worker_sets=leader_worker_sets),
         settings=settings(),
         namespaces=namespaces,
         clusterwide=not namespaces,

@@ -60,7 +60,9 @@ def _candidate(pool: KVCachePool, base: Need, build: Build, observed: Observed, 
 
 def _running(pool: KVCachePool, observed: Observed) -> Choice | None:
     """What an earlier pass chose for the engines that exist."""
-    live = observed.children.get(("Deployment", names.child(pool.metadata.name, constants.ENGINE)))
+    name = names.child(pool.metadata.name, constants.ENGINE)
+    found = (observed.children.get((kind, name)) for kind in ("Deployment", "LeaderWorkerSet"))
+    live = next((workload for workload in found if workload is not None), None)
     if live is None:
         return None
     annotations: Mapping[str, Any] = live["metadata"].get("annotations") or {}

@@ -22,7 +22,6 @@ from kvcachepool.backends.registry import backend_of
 from kvcachepool.checks.engine_flags import check_env, check_extra_args
 from kvcachepool.checks.engine_resources import check_engine_resources
 from kvcachepool.checks.hugepages import check_hugepages
-from kvcachepool.compat.tables import Tables
 from kvcachepool.facts import Observed
 from kvcachepool.findings import Finding
 from kvcachepool.hardware.build import check_build
@@ -30,9 +29,10 @@ from kvcachepool.hardware.match import HardwareMatch
 from kvcachepool.placement import match_hardware
 from kvcachepool.plan_types import Plan
 from kvcachepool.ports import engine_port
-from kvcachepool.render.deployment import deployment
+from kvcachepool.render.deployment import Workload, deployment
 from kvcachepool.render.engine import engine_env, engine_memory, engine_workload
-from kvcachepool.render.rollout import keep_running
+from kvcachepool.render.leader_worker_set import leader_worker_set
+from kvcachepool.render.rollout import keep_running, templates
 from kvcachepool.render.service import service
 from kvcachepool.schema import CacheSchema
 from kvcachepool.settings import Settings
@@ -46,7 +46,7 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     schema = backend.schema(pool)
     parts = backend.engine(pool, schema.digest)
     segments, segment_bytes = backend.segments(pool)
-    findings = tuple(_findings(pool, backend, schema, parts, observed.tables))
+    findings = tuple(_findings(pool, backend, schema, parts, observed))
     if findings:
         return Plan(schema, findings=findings)
 
@@ -60,8 +60,8 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     services = [*backend.services(pool), _engine_service(pool)]
     deployments, outdated = [], []
     for workload in workloads:
-        desired = deployment(pool, workload)
-        live = observed.children.get(("Deployment", desired["metadata"]["name"]))
+        desired = _rendered(pool, workload)
+        live = observed.children.get((desired["kind"], desired["metadata"]["name"]))
         final, kept = keep_running(desired, live)
         if workload.component == constants.ENGINE and _held(pool, hardware, final, live):
             waiting = Finding("WaitingForNodes", "engines are made, or changed, once a node fits them")
@@ -91,11 +91,16 @@ def _held(pool: KVCachePool, hardware: HardwareMatch, desired: Json, live: Mappi
     """Whether engines must wait for a node. A change that replaces no pod, such as of replicas, need not."""
     if hardware.engine.placeable or pool.spec.engines.when_no_node_fits == "Create":
         return False
-    return live is None or desired["spec"]["template"] != live["spec"]["template"]
+    return live is None or templates(desired) != templates(live)
+
+
+def _rendered(pool: KVCachePool, workload: Workload) -> Json:
+    over_nodes = workload.component == constants.ENGINE and pool.spec.engines.nodes_per_engine > 1
+    return leader_worker_set(pool, workload) if over_nodes else deployment(pool, workload)
 
 
 def _findings(
-    pool: KVCachePool, backend: Backend, schema: CacheSchema, parts: EngineParts, tables: Tables
+    pool: KVCachePool, backend: Backend, schema: CacheSchema, parts: EngineParts, observed: Observed
 ) -> Iterator[Finding]:
     rendered = {
         variable["name"]: variable.get("value")
@@ -103,12 +108,24 @@ def _findings(
     }
     yield from chain(
         backend.check(pool),
-        check_build(pool, tables),
+        check_build(pool, observed.tables),
         check_hugepages(pool),
+        _check_nodes(pool, observed),
         check_extra_args(pool),
         check_env(pool, rendered),
         check_engine_resources(pool, engine_memory(pool, parts)),
     )
+
+
+def _check_nodes(pool: KVCachePool, observed: Observed) -> Iterator[Finding]:
+    nodes, field = pool.spec.engines.nodes_per_engine, "spec.engines.nodesPerEngine"
+    if nodes > 1 and not observed.leader_worker_sets:
+        yield Finding(
+            "InvalidSpec",
+            f"{field}: found {nodes}, but the cluster does not serve LeaderWorkerSet (leaderworkerset.x-k8s.io/v1), "
+            "which an engine over several nodes needs: install it, or keep the engine on one node",
+            field,
+        )
 
 
 def _without_env(pool: KVCachePool) -> Any:

@@ -65,6 +65,13 @@ RULES: Final = (
     Rule(Scope.WATCHED, GROUP, (PLURAL,), _READ, "the pools"),
     Rule(Scope.WATCHED, GROUP, (f"{PLURAL}/status",), ("patch",), "their status, by server-side apply"),
     Rule(Scope.WATCHED, "apps", ("deployments",), _CHILD, "children: master, store and engines"),
+    Rule(
+        Scope.WATCHED,
+        "leaderworkerset.x-k8s.io",
+        ("leaderworkersets",),
+        _CHILD,
+        "children: engines over several nodes, where the cluster has this kind",
+    ),
     Rule(Scope.WATCHED, "", ("services", "configmaps"), _CHILD, "children: addresses and configuration"),
     Rule(Scope.WATCHED, "", ("pods",), _READ, "what runs"),
     Rule(Scope.WATCHED, "", ("pods/log",), ("get",), "the first line of a crashed engine that says why"),

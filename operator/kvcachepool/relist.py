@@ -30,9 +30,12 @@ class Relist:
         namespaces: Iterable[str],
         changed: Callable[[Key], None],
         also: Callable[[], Awaitable[None]] | None = None,
+        optional: Callable[[], Iterable[str]] = tuple,
         interval: float = INTERVAL_SECONDS,
     ) -> None:
-        """`also` is called in each round, before the objects of pools are listed."""
+        """`also` is called in each round, before the objects of pools are listed; `optional` gives kinds of children
+        that not every cluster has."""
+        self._optional = optional
         self._cluster = cluster
         self._cache = cache
         self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
@@ -65,7 +68,7 @@ class Relist:
         """Lists each kind in each watched scope. Raises ApiError."""
         if self._also is not None:
             await self._also()
-        for kind in KINDS:
+        for kind in (*KINDS, *self._optional()):
             selector = "" if kind == constants.KIND else constants.LABEL_POOL
             for namespace in self._namespaces:
                 objects, version = await self._cluster.list(kind, namespace, selector)

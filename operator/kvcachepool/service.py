@@ -89,6 +89,7 @@ class Operator:
             namespaces=settings.namespaces,
             changed=self._pool_changed,
             also=self.surroundings.refresh,
+            optional=lambda: ("LeaderWorkerSet",) if self.surroundings.leader_worker_sets else (),
         )
         self.health = Health(
             self.metrics.registry, alive=(self._watch_problem, self._queue_problem), ready=(lambda: self._waiting,)
@@ -151,6 +152,7 @@ class Operator:
             await handlers.watch(
                 self.cache, self._pool_changed, lambda: connection(self.client),
                 namespaces=self.settings.namespaces, started=started, stop=ended,
+                leader_worker_sets=self.surroundings.leader_worker_sets,
                 node_event=self.surroundings.node_event if self.surroundings.nodes.facts is not None else None,
             )  # fmt: skip
         finally:

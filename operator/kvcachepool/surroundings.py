@@ -28,6 +28,8 @@ class Surroundings:
         self._tables = BUILT_IN
         self._tables_error = ""
         self._rows: Mapping[str, str] = {}
+        self.leader_worker_sets = False
+        """Whether that kind is served, as of the last refresh."""
         self.nodes = NodeCache()
 
     @property
@@ -37,7 +39,13 @@ class Surroundings:
 
     def seen_by(self, observed: Observed) -> Observed:
         """What a pass observed of its pool, with what all pools share."""
-        return replace(observed, nodes=self.nodes.facts, tables=self._tables, tables_error=self._tables_error)
+        return replace(
+            observed,
+            nodes=self.nodes.facts,
+            tables=self._tables,
+            tables_error=self._tables_error,
+            leader_worker_sets=self.leader_worker_sets,
+        )
 
     def node_event(self, change: str | None, raw: Mapping[str, Any]) -> None:
         """Takes an event of the watch of nodes."""
@@ -48,6 +56,9 @@ class Surroundings:
         """Reads both anew. What may not be read is a fact; raises ApiError for any other trouble."""
         changed = await self._refresh_nodes()
         changed |= await self._refresh_tables()
+        served = await self._cluster.served("LeaderWorkerSet")
+        changed |= served != self.leader_worker_sets
+        self.leader_worker_sets = served
         if changed:
             self._changed()
 

@@ -22,6 +22,37 @@ from tests.apiserver.conftest import CRD_FILE, ROOT, eventually
 from tests.nodes import A100, H100, L4, raw_node
 
 OWN = "kvcp"
+GROUPS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "leaderworkersets.leaderworkerset.x-k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/lws"},
+    },
+    "spec": {
+        "group": "leaderworkerset.x-k8s.io",
+        "scope": "Namespaced",
+        "names": {"kind": "LeaderWorkerSet", "plural": "leaderworkersets", "singular": "leaderworkerset"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+"""Enough of LeaderWorkerSet to be applied and watched; its controller is not here."""
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +60,8 @@ def own_plane() -> Iterator[ControlPlane]:
     """An API server of its own: nodes are not namespaced."""
     with ControlPlane(controller_manager=False) as started:
         started.kubectl.run("apply", "-f", str(CRD_FILE))
+        started.kubectl.run("apply", "-f", "-", data=json.dumps(GROUPS))
+        eventually(lambda: started.kubectl.succeeds("get", "leaderworkersets", "--all-namespaces"))
         eventually(lambda: started.kubectl.succeeds("get", "kvcachepools", "--all-namespaces"))
         for name in ("default", OWN):
             if not started.kubectl.succeeds("get", "namespace", name):
@@ -69,7 +102,9 @@ def cluster(own_plane: ControlPlane, operator: Path) -> Iterator[Kubectl]:
     yield kubectl
     kubectl.run("delete", "kvpool", "--all", "--namespace=default")
     kubectl.run("delete", "nodes", "--all")
-    kubectl.run("delete", "deployments,services", "--selector=kvcachepool.io/pool", "--namespace=default")
+    kubectl.run(
+        "delete", "deployments,services,leaderworkersets", "--selector=kvcachepool.io/pool", "--namespace=default"
+    )
 
 
 def add(kubectl: Kubectl, raw: dict[str, Any]) -> None:
@@ -169,7 +204,7 @@ def test_a_pool_waits_for_a_node_and_takes_the_one_that_comes(cluster: Kubectl) 
             [raw_node("a"), raw_node("b")],
             {"schema": {"parallelism": {"tensor": 8, "pipeline": 2}}},
             "NoMatchingNodes",
-            ("16 ranks", "8 nvidia.com/gpu"),
+            ("16 ranks", "8 nvidia.com/gpu", "LeaderWorkerSet"),
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -241,3 +276,27 @@ def test_the_inventory_shows_nodes_and_pools(cluster: Kubectl, own_plane: Contro
     table = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     for text in ("NODE", "default/solo", "8 × nvidia.com/gpu", H100, "2.0 TiB"):
         assert text in table
+
+
+def test_an_engine_over_two_nodes_is_a_group(cluster: Kubectl) -> None:
+    for name in ("a", "b"):
+        add(cluster, raw_node(name))
+    make(cluster, schema={"parallelism": {"tensor": 8, "pipeline": 2}}, engines={"replicas": 1, "nodesPerEngine": 2})
+    where = "--namespace=default"
+    eventually(lambda: cluster.succeeds("get", "leaderworkerset", "solo-engine", where))
+    assert engine(cluster) is None
+    made = cluster.get("leaderworkerset", "solo-engine", where)
+    assert made["spec"]["leaderWorkerTemplate"]["size"] == 2
+    assert made["metadata"]["ownerReferences"][0]["name"] == "solo"
+    eventually(lambda: condition(cluster)["reason"] == "NodesFit")
+    eventually(lambda: condition(cluster, "EnginesReady")["reason"] == "Progressing")
+    done = json.dumps({"status": {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1}})
+    cluster.run(
+        "patch", "leaderworkerset", "solo-engine", where, "--subresource=status", "--type=merge", f"--patch={done}"
+    )
+    status = cluster.get("kvpool", "solo", where)["status"]
+    eventually(lambda: cluster.get("kvpool", "solo", where)["status"]["engines"].get("updated") == 1)
+    assert status["hardware"]["nodesMatched"] == 2
+    assert (
+        cluster.get("leaderworkerset", "solo-engine", where)["metadata"]["generation"] == made["metadata"]["generation"]
+    )

@@ -289,6 +289,7 @@ def test_the_changes_above_name_every_field_of_the_api() -> None:
                 "engines.replicas",
                 "engines.maxSurge",
                 "engines.whenNoNodeFits",
+                "engines.nodesPerEngine",
                 "cuda.allowForwardCompat",
                 "store.replicas",
                 "backend.native",

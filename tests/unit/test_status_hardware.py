@@ -77,7 +77,7 @@ CASES = [
         "HardwareMatched",
         "NoMatchingNodes",
         nodes(node("a"), node("b")),
-        ("An engine has 16 ranks and the largest node 8 nvidia.com/gpu", "several nodes"),
+        ("An engine has 16 ranks, and the largest node 8 nvidia.com/gpu", "spec.engines.nodesPerEngine"),
         {"schema": {"parallelism": {"tensor": 8, "pipeline": 2}}},
         id="over nodes",
     ),

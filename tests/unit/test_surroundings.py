@@ -62,6 +62,11 @@ class FakeCluster:
     def __init__(self) -> None:
         self.nodes: list[dict[str, Any]] | int = [raw_node("a")]
         self.rows: dict[str, str] | int | None = None
+        self.groups = False
+
+    async def served(self, kind: str) -> bool:
+        assert kind == "LeaderWorkerSet"
+        return self.groups
 
     async def list(self, kind: str, namespace: str | None) -> tuple[list[dict[str, Any]], str]:
         assert (kind, namespace) == ("Node", None)
@@ -154,3 +159,12 @@ async def test_outside_a_cluster_there_is_no_configmap(cluster: FakeCluster) -> 
     around = Surroundings(fake, "", lambda: None)
     await around.refresh()
     assert around.seen_by(Observed()).tables is BUILT_IN
+
+
+async def test_a_kind_that_is_installed_later_is_noticed(
+    cluster: FakeCluster, around: Surroundings, news: list[int]
+) -> None:
+    await around.refresh()
+    cluster.groups = True
+    await around.refresh()
+    assert (around.seen_by(Observed()).leader_worker_sets, len(news)) == (True, 2)

@@ -29,6 +29,18 @@
     - create
     - patch
     - delete
+# children: engines over several nodes, where the cluster has this kind
+- apiGroups:
+    - leaderworkerset.x-k8s.io
+  resources:
+    - leaderworkersets
+  verbs:
+    - get
+    - list
+    - watch
+    - create
+    - patch
+    - delete
 # children: addresses and configuration
 - apiGroups:
     - ''

@@ -62,6 +62,9 @@ class Engines(ApiModel):
     """How long an engine may finish running requests after SIGTERM."""
     max_surge: Annotated[int, Field(ge=0, le=1000)] = 0
     """Engines above `replicas` while a change rolls out. 0 needs no spare device."""
+    nodes_per_engine: Annotated[int, Field(ge=1, le=64)] = 1
+    """Pods over which the ranks of one engine are spread, each with an equal share of the devices. More than one needs
+    LeaderWorkerSet in the cluster."""
     preflight: bool = True
     """Look by an init container, before an engine starts, whether it can work in its image and on its node. Off for
     images that pretend to be what they are not."""

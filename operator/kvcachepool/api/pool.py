@@ -71,6 +71,12 @@ class PoolSpec(ApiModel):
                 field=".store.identity.runAsUser",
             ),
             Rule(
+                "self.schema.parallelism.tensor * self.schema.parallelism.pipeline "
+                "* self.schema.parallelism.prefillContext % self.engines.nodesPerEngine == 0",
+                "engines.nodesPerEngine must divide the ranks of an engine, tensor × pipeline × prefillContext",
+                field=".engines.nodesPerEngine",
+            ),
+            Rule(
                 "!self.cuda.allowForwardCompat || has(self.engines.gpu.product)",
                 "engines.gpu.product is required with allowForwardCompat, which works on data-centre GPUs only",
                 field=".engines.gpu.product",
@@ -119,6 +125,21 @@ class PoolSpec(ApiModel):
         if root and not rdma:
             raise ValueError(ROOT_NEEDS_RDMA)
         return self
+
+    @model_validator(mode="after")
+    def _nodes(self) -> "PoolSpec":
+        ranks, nodes = self.schema_.parallelism.world_size, self.engines.nodes_per_engine
+        if ranks % nodes:
+            raise ValueError(
+                "engines.nodesPerEngine must divide the ranks of an engine, tensor × pipeline × prefillContext, "
+                f"found {nodes} and {ranks}"
+            )
+        return self
+
+    @property
+    def ranks_per_pod(self) -> int:
+        """Ranks, and so devices, of one pod of an engine."""
+        return self.schema_.parallelism.world_size // self.engines.nodes_per_engine
 
     @model_validator(mode="after")
     def _forward_compat(self) -> "PoolSpec":

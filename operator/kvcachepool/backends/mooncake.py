@@ -106,7 +106,7 @@ class MooncakeBackend:
         embedded = pool.store.mode == "Embedded"
         segment = segment_bytes(pool) if embedded else 0
         buffer = parse_bytes(pool.store.local_buffer_size)
-        ranks = pool.spec.schema_.parallelism.world_size
+        ranks = pool.spec.ranks_per_pod
         config = {
             "metadata_server": "P2PHANDSHAKE",
             "master_server_address": f"{host}:{port}",

@@ -24,6 +24,7 @@ from kvcachepool.observe.references import ReferenceReader, missing
 _LOG = logging.getLogger(__name__)
 _CONCURRENT_ENGINES: Final = 64
 """Engines asked at once in one pass: bounds memory (their pages are up to 200 KB) without slowing other pools."""
+_WORKLOADS: Final = frozenset({"Deployment", "LeaderWorkerSet"})
 _LOGS_PER_PASS: Final = 8
 _LOG_LINES: Final = 2000
 _LOG_BYTES: Final = 1024 * 1024
@@ -52,7 +53,7 @@ async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory:
     """Observe the pool. `now` is epoch seconds. Takes at most a few seconds, whatever hangs."""
     uid = pool.metadata.uid
     children = {name: raw for name, raw in io.children(pool.key).items() if owned_by(raw, uid)}
-    deployments = {name: workload_facts(raw) for (kind, name), raw in children.items() if kind == "Deployment"}
+    deployments = {name: workload_facts(raw) for (kind, name), raw in children.items() if kind in _WORKLOADS}
     pods = [pod_facts(raw, deployments.keys()) for raw in io.pods(pool.key)]
     pods.sort(key=lambda pod: pod.name)
     master_pod = _serving_master(pods)

@@ -10,8 +10,9 @@ from kvcachepool.facts import ContainerFacts, Object, PodFacts, WorkloadFacts
 
 
 def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
-    """`deployments` are the names of the pool's own Deployments: a pod is the operator's when its ReplicaSet is one of
-    theirs. A ReplicaSet's name is its Deployment's name and the template hash that is also a label of the pod."""
+    """`deployments` are the names of the pool's own workloads: a pod is the operator's when its ReplicaSet is one of
+    theirs (its name is the Deployment's and the template hash that is also a label of the pod), or when it is a pod of
+    a LeaderWorkerSet, whose name is a label that only its controller sets."""
     metadata, spec, status = _dict(raw, "metadata"), _dict(raw, "spec"), _dict(raw, "status")
     labels = {str(k): v for k, v in _dict(metadata, "labels").items() if isinstance(v, str)}
     conditions = {c.get("type"): c for c in _dicts(status, "conditions")}
@@ -38,8 +39,11 @@ def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
 
 
 def workload_facts(raw: Object) -> WorkloadFacts:
-    """A Deployment. Counters the controller leaves out are zero; replicas left out are one, as in the API."""
+    """A Deployment or LeaderWorkerSet. Counters the controller leaves out are zero; replicas left out are one, as in
+    the API."""
     metadata, spec, status = _dict(raw, "metadata"), _dict(raw, "spec"), _dict(raw, "status")
+    # a LeaderWorkerSet need not tell what its controller has seen
+    unseen = _int(metadata, "generation") if raw.get("kind") == "LeaderWorkerSet" else 0
     failure = next(
         (c for c in _dicts(status, "conditions") if c.get("type") == "ReplicaFailure" and c.get("status") == "True"), {}
     )
@@ -50,7 +54,7 @@ def workload_facts(raw: Object) -> WorkloadFacts:
         updated=_int(status, "updatedReplicas"),
         ready=_int(status, "readyReplicas"),
         generation=_int(metadata, "generation"),
-        observed_generation=_int(status, "observedGeneration"),
+        observed_generation=_int(status, "observedGeneration", unseen),
         create_failure=_text(failure, "message"),
     )
 
@@ -66,8 +70,13 @@ def owned_by(raw: Object, uid: str) -> bool:
 def _owned(metadata: Mapping[str, Any], labels: Mapping[str, str], deployments: Collection[str]) -> bool:
     template = labels.get("pod-template-hash", "")
     sets = {f"{deployment}-{template}" for deployment in deployments}
+    grouped = labels.get("leaderworkerset.sigs.k8s.io/name", "") in deployments
     return any(
-        ref.get("controller") is True and ref.get("kind") == "ReplicaSet" and ref.get("name") in sets
+        ref.get("controller") is True
+        and (
+            (ref.get("kind") == "ReplicaSet" and ref.get("name") in sets)
+            or (ref.get("kind") == "StatefulSet" and grouped)
+        )
         for ref in _dicts(metadata, "ownerReferences")
     )
 

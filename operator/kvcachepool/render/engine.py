@@ -186,7 +186,7 @@ def _scheduling(pool: KVCachePool) -> Scheduling:
 def _devices(pool: KVCachePool) -> dict[str, int]:
     """One GPU a rank, and the network devices."""
     device = pool.spec.engines.gpu.resource_name
-    return ({device: pool.spec.schema_.parallelism.world_size} if device else {}) | network_devices(pool)
+    return ({device: pool.spec.ranks_per_pod} if device else {}) | network_devices(pool)
 
 
 def _resources(pool: KVCachePool, need: MemoryNeed) -> Json:

@@ -24,7 +24,7 @@ def expectations(pool: KVCachePool, parts: EngineParts, *, cuda: str) -> Json:
         "mooncake": mooncake.version if mooncake is not None else None,
         "cuda": int(cuda) if cuda else None,
         "forwardCompat": pool.spec.cuda.allow_forward_compat,
-        "devices": pool.spec.schema_.parallelism.world_size,
+        "devices": pool.spec.ranks_per_pod,
         "wheels": {row.package: row.cuda for row in BUILT_IN.wheels},
         "rdma": None if rdma is None or rdma.provider == "EFA" else rdma.devices,
     }

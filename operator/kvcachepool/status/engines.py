@@ -47,7 +47,7 @@ def _waiting(context: Context) -> Verdict | None:
 def _preflight(context: Context) -> Verdict | None:
     """What the script found, by the reason that concerns most pods."""
     told: dict[str, list[str]] = {}
-    for pod in context.members(constants.ENGINE):
+    for pod in (*context.members(constants.ENGINE), *context.members(constants.WORKER)):
         for container in pod.containers:
             failed = container.name == constants.PREFLIGHT_CONTAINER and not container.ready and container.exit_code
             message = _preflight_message(container.exit_message) if failed else ""
@@ -72,7 +72,7 @@ def _preflight_message(line: str) -> str:
 def _fault(context: Context) -> Verdict | None:
     engines = context.pool.spec.engines
     startup = Startup(context.now, engines.startup_seconds, engines.shutdown_seconds, "spec.engines.startupSeconds")
-    fault = find_fault(context.members(constants.ENGINE), startup)
+    fault = find_fault((*context.members(constants.ENGINE), *context.members(constants.WORKER)), startup)
     if fault is None:
         return None
     tail = f" {oom_arithmetic(context, constants.ENGINE)}" if fault.kind == "OOMKilled" else ""

@@ -115,10 +115,12 @@ def _hint(context: Context, fit: Fit) -> str:
     need, pool = fit.need, context.pool
     most = max((node.allocatable.get(need.device, 0) for node in context.observed.nodes or ()), default=0)
     world = pool.spec.schema_.parallelism.world_size
-    if need.device and 0 < most < world:
+    ranks = pool.spec.ranks_per_pod
+    if need.device and 0 < most < ranks:
+        share = f" a pod, {world} in all" if ranks != world else ""
         return (
-            f" An engine has {world} ranks and the largest node {most:f} {need.device}; engines over several nodes "
-            "are not supported: lower tensor, pipeline or prefillContext in spec.schema.parallelism."
+            f" An engine has {ranks} ranks{share}, and the largest node {most:f} {need.device}: spread it over more "
+            "nodes (spec.engines.nodesPerEngine, which needs LeaderWorkerSet)."
         )
     if fit.reason == "NoRDMANodes" and pool.spec.transport.rdma and pool.spec.transport.rdma.device_plugin:
         return f" {context.observed.device_plugin_trouble or _NOT_YET}"
