@@ -164,7 +164,8 @@ class FakeApi:
                     for plural, kind in (part.split(":") for part in _GROUPS[path])
                 ]
             }
-        return {"code": 404, "message": "404 page not found"} if path in _GROUPS else None
+        group_version = path.startswith("/apis/") and path.count("/") == 3
+        return {"code": 404, "message": "404 page not found"} if group_version or path in _GROUPS else None
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         plural, namespace, name, sub = _split(request.path)
