@@ -98,7 +98,10 @@ def test_a_digest_wins_over_the_tag() -> None:
 
 
 def test_the_environment_is_what_the_operator_reads() -> None:
-    values = {"operator": {"resyncSeconds": 12.5, "workers": 3, "probeTimeoutSeconds": 45}}
+    values = {
+        "operator": {"resyncSeconds": 12.5, "workers": 3, "probeTimeoutSeconds": 45},
+        "rdma": {"devicePlugin": {"enabled": True}},
+    }
     objects = helm.template(values)
     names = {entry["name"] for entry in pod_spec(objects)["containers"][0]["env"]}
     known = {f"KVCP_{name.upper()}" for name in Settings.__annotations__}
