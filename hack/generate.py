@@ -16,6 +16,7 @@ import yaml
 from kvcachepool import rbac
 from kvcachepool.api.crd import CRD_NAME, crd
 from kvcachepool.api.reference import api_reference
+from kvcachepool.compat.reference import markdown as compatibility_reference
 from kvcachepool.status.reference import markdown as conditions_reference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,13 +73,15 @@ def permissions_reference() -> str:
     places = {
         rbac.Scope.WATCHED: "In the whole cluster, or in each watched namespace (scope `namespaces`)",
         rbac.Scope.CLAIMED: "Besides, in each watched namespace (scope `namespaces` only)",
+        rbac.Scope.CLUSTER: "In the whole cluster (scope `cluster`, or with `nodes.read`)",
+        rbac.Scope.DEVICE_PLUGIN: "Besides, in the operator's own namespace (with `rdma.devicePlugin.enabled`)",
         rbac.Scope.OWN: "In the operator's own namespace",
     }
     lines = [
         "# Permissions of the operator",
         "",
-        "Nothing cluster-scoped, no wildcard, nothing written to a pool but its status. Of Secrets and claims only "
-        "the existence of one that a pool names is asked for.",
+        "No wildcard, nothing cluster-scoped but nodes (read), nothing written to a pool but its status. Of Secrets "
+        "and claims only the existence of one that a pool names is asked for.",
         "",
     ]
     for scope, place in places.items():
@@ -100,6 +103,7 @@ def outputs() -> Mapping[Path, str]:
         CHART / "crd.yaml": crd_template(),
         CHART / "_rules.tpl": rules_template(),
         Path("docs/reference/api.md"): api_reference(),
+        Path("docs/reference/compatibility.md"): compatibility_reference(),
         Path("docs/reference/conditions.md"): conditions_reference(),
         Path("docs/reference/permissions.md"): permissions_reference(),
     }

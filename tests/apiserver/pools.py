@@ -30,6 +30,8 @@ def full(model: type[BaseModel]) -> dict[str, Any]:
             value: Any = [full(Condition) | {"type": kind} for kind in ("Ready", "ReuseVerified")]
         elif nested:
             value = full(nested[0])
+        elif list[str] in kinds:
+            value = [f"some {name}"]
         elif bool in kinds:
             value = True
         elif int in kinds:
