@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from e2e.harness.kube import Json
 
 
 def container_processes(pod: Json, container: str) -> list[int]:
-    """Process ids of a pod's running container."""
+    """Process ids of a pod's container; none while it does not run."""
     status = next(c for c in pod["status"]["containerStatuses"] if c["name"] == container)
-    ident = status["containerID"].rpartition("/")[2]
-    found = []
+    ident = status.get("containerID", "").rpartition("/")[2]
+    found: list[int] = []
+    if not ident:
+        return found
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -28,20 +30,23 @@ def container_processes(pod: Json, container: str) -> list[int]:
                 found.append(int(entry.name))
         except OSError:
             continue  # it ended meanwhile
-    assert found, f"no process of {pod['metadata']['name']}/{container}"
     return sorted(found)
 
 
-def kill(pod: Json, container: str) -> None:
-    """SIGKILL, as the kernel or a node failure would."""
-    for process in container_processes(pod, container):
-        os.kill(process, signal.SIGKILL)
+def kill(pod: Json, container: str) -> bool:
+    """SIGKILL, as the kernel or a node failure would; False when the container is between two lives."""
+    found = container_processes(pod, container)
+    for process in found:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    return bool(found)
 
 
 @contextmanager
 def frozen(pod: Json, container: str) -> Iterator[None]:
     """Within the context the container accepts connections (the kernel does) and never answers."""
     processes = container_processes(pod, container)
+    assert processes, f"no process of {pod['metadata']['name']}/{container}"
     for process in processes:
         os.kill(process, signal.SIGSTOP)
     try:

@@ -55,7 +55,7 @@ def test_a_killed_leader_is_followed_and_engines_do_not_notice(kube: Kube, share
     before = pod_ids(kube, shared_pool.namespace)
     old = operator.leader(kube)
     (pod,) = [p for p in operator.pods(kube) if p["metadata"]["name"] == old]
-    processes.kill(pod, "operator")
+    assert processes.kill(pod, "operator")
     # The Lease lasts 15 s; the killed pod itself may come back and win it.
     generation = kube.pool(shared_pool.namespace, shared_pool.name)["metadata"]["generation"]
     kube.run("patch", "kvpool", "-n", shared_pool.namespace, shared_pool.name, "--type=merge",
@@ -127,14 +127,19 @@ def test_what_happened_while_the_operator_was_down_is_put_right(
     store_ready(kube, namespace, "drift")
 
 
+def kill_leader(kube: Kube) -> bool:
+    """Whether there was one: a replica that was killed before waits some seconds for its restart."""
+    leading = [p for p in operator.pods(kube) if p["metadata"]["name"] == operator.leader(kube)]
+    return bool(leading) and processes.kill(leading[0], "operator")
+
+
 def test_an_operator_killed_while_it_creates_leaves_no_duplicates(
     kube: Kube, namespace: str, images: dict[str, str]
 ) -> None:
     for index in range(4):
         kube.create(store_only(images, f"pool{index}", namespace))
-        leading = [p for p in operator.pods(kube) if p["metadata"]["name"] == operator.leader(kube)]
-        if index % 2 and leading:
-            processes.kill(leading[0], "operator")
+        if index % 2:
+            kube.wait("a leader that runs and was killed", lambda: kill_leader(kube), timeout=90)
     for index in range(4):
         kube.wait_condition(namespace, f"pool{index}", "StoreReady", "True", timeout=240)
         kinds = [c.split("/")[0] for c in children(kube, namespace, f"pool{index}")]
