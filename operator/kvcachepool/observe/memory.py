@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kvcachepool.api.status import VerificationStatus
-from kvcachepool.facts import MasterFacts, StoreTrend
+from kvcachepool.facts import RATE_WINDOW_SECONDS, MasterFacts, StoreTrend
 from kvcachepool.observe.traffic import Traffic
 
-WINDOW_SECONDS: Final = 600.0
 _COUNTERS: Final = ("put_requests", "put_failures", "put_alloc_failures", "evictions_done", "evicted_keys")
 
 
@@ -27,7 +26,7 @@ class _Look:
 class MasterHistory:
     """Looks at the master in the window, and the last loss of its index."""
 
-    window: float = WINDOW_SECONDS
+    window: float = RATE_WINDOW_SECONDS
     _looks: deque[_Look] = field(default_factory=deque)
     _restarted: float | None = None
     _lost: tuple[float, int] | None = None

@@ -17,7 +17,6 @@ from typing import Final
 
 from kvcachepool.facts import RATE_WINDOW_SECONDS, EngineFacts, Rates
 
-WINDOW_SECONDS: Final = RATE_WINDOW_SECONDS
 _MERGE_SECONDS: Final = 5.0
 """Increments nearer than this share an entry: passes may follow events closely."""
 COMPUTED: Final = "local_compute"
@@ -54,7 +53,7 @@ class _Entry:
 class Traffic:
     """The window of one pool. Times are of one clock; pods go by uid."""
 
-    window: float = WINDOW_SECONDS
+    window: float = RATE_WINDOW_SECONDS
     probes: int = 0
     """Probes that run now."""
     epoch: int = 0
