@@ -28,6 +28,8 @@ class ContainerFacts:
     """Names of variables that come from a reference."""
     ready: bool = False
     running: bool = False
+    started: bool = False
+    """Its startup probe has passed in this run."""
     restarts: int = 0
     waiting_reason: str = ""
     waiting_message: str = ""
@@ -85,6 +87,10 @@ class WorkloadFacts:
     observed_generation: int
     create_failure: str = ""
     """Message of the ReplicaFailure condition: quota, Pod Security, admission."""
+    digest: str = ""
+    """Schema label of an engines' Deployment."""
+    created: str = ""
+    """RFC 3339."""
 
     @property
     def settled(self) -> bool:
@@ -199,12 +205,15 @@ class Observed:
 
     pods: tuple[PodFacts, ...] = ()
     workloads: Mapping[str, WorkloadFacts] = field(default_factory=dict)
-    """By component."""
+    """By name of the Deployment: one for master and store each, one for each generation of engines."""
     children: Mapping[tuple[str, str], Object] = field(default_factory=dict)
     """Live objects with the pool's label and owner, by (kind, name)."""
     missing: tuple[tuple[str, str, str], ...] = ()
     """References of the spec that do not resolve: (field, kind, what is missing), such as
     ("model.source.hub.tokenSecretRef", "Secret", "hf-token")."""
+    keys_by_prefix: Mapping[str, int] | None = None
+    """Keys in the store by the digest in front of them; None when not counted, since there are too many or no former
+    schema left any."""
     master: MasterFacts | None = None
     """None: not asked, because there is none or it is not running yet."""
     engines: Mapping[str, EngineFacts] = field(default_factory=dict)
@@ -219,3 +228,8 @@ class Observed:
     def members(self, component: str) -> tuple[PodFacts, ...]:
         """Pods of that component that are not being deleted."""
         return tuple(p for p in self.pods if p.component == component and not p.deleting)
+
+    def workloads_of(self, component: str) -> tuple[WorkloadFacts, ...]:
+        """Deployments of that component, the oldest first."""
+        found = (w for w in self.workloads.values() if w.component == component)
+        return tuple(sorted(found, key=lambda w: (w.created, w.name)))

@@ -6,10 +6,11 @@ The algorithm:
 3. Render the engines once everything the spec refers to exists and the master's RPC port answers (its pod is ready).
    Engines that exist stay, whatever the master does: a dead master means recompute, not fewer engines.
 4. For each workload keep the running template unless the user's spec asks for another (`render.rollout`).
-5. Children that are no longer wanted go once the engines have moved on from them.
+5. Engines of a former schema move to the present one step by step (`generations`).
+6. Children that are no longer wanted go once the engines have moved on from them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -21,13 +22,16 @@ from kvcachepool.checks.engine_flags import check_env, check_extra_args
 from kvcachepool.checks.engine_resources import check_engine_resources
 from kvcachepool.facts import Observed
 from kvcachepool.findings import Finding
+from kvcachepool.generations import Generation, Step, generations, next_step
 from kvcachepool.plan_types import Plan
-from kvcachepool.render.deployment import deployment
+from kvcachepool.render.deployment import deployment, workload_name
 from kvcachepool.render.engine import engine_env, engine_memory, engine_workload
-from kvcachepool.render.rollout import keep_running
+from kvcachepool.render.rollout import as_it_runs, keep_running, other_template
 from kvcachepool.render.service import service
 from kvcachepool.schema import CacheSchema
 from kvcachepool.settings import Settings
+
+Json = dict[str, Any]
 
 
 def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan:
@@ -40,26 +44,35 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     if findings:
         return Plan(schema, findings=findings)
 
-    waiting = _waiting(parts, observed)
+    current, formers = generations(observed, workload_name(pool, constants.ENGINE, schema.digest))
+    waiting = _waiting(parts, observed, current)
     workloads = list(backend.workloads(pool, settings))
     if waiting is None:
         workloads.append(engine_workload(pool, settings, schema, parts))
-    deployments, outdated = [], []
+    deployments: list[Json] = []
+    outdated = []
     for workload in workloads:
         desired = deployment(pool, workload)
-        final, kept = keep_running(desired, observed.children.get(("Deployment", desired["metadata"]["name"])))
-        deployments.append(final)
+        live = observed.children.get(("Deployment", desired["metadata"]["name"]))
+        final, kept = keep_running(desired, live)
+        if workload.component == constants.ENGINE:
+            replaces = live is not None and other_template(final, live)
+            deployments += _moved(final, observed, formers, _step(pool, current, formers, replaces=replaces))
+        else:
+            deployments.append(final)
         if kept:
             outdated.append(workload.component)
     services = [
         *backend.services(pool),
-        service(pool, constants.ENGINE, "engines", {"http": constants.ENGINE_PORT}, digest=schema.digest),
+        service(pool, constants.ENGINE, "engines", {"http": constants.ENGINE_PORT}),
     ]
     objects = (*services, *deployments)
+    drained = {former.name for former in formers if former.drained}
+    moved_on = waiting is None and len(drained) == len(formers) and _settled(observed, current)
     return Plan(
         schema,
-        objects=objects,
-        prune=tuple(_unwanted(objects, observed)) if waiting is None and _engines_settled(observed) else (),
+        objects=tuple(obj for obj in objects if obj["metadata"]["name"] not in drained),
+        prune=tuple(_unwanted(objects, observed, drained, all_of_them=moved_on)),
         waiting=waiting,
         outdated=tuple(outdated),
         expected_segments=segments,
@@ -85,9 +98,25 @@ def _without_env(pool: KVCachePool) -> Any:
     return pool.spec.model_copy(update={"engines": pool.spec.engines.model_copy(update={"env": []})})
 
 
-def _waiting(parts: EngineParts, observed: Observed) -> Finding | None:
-    """Why engines are not made yet. No device is held while the store starts, or for a Secret that is not there."""
-    if constants.ENGINE in observed.workloads:
+def _step(pool: KVCachePool, current: Generation, formers: Sequence[Generation], *, replaces: bool) -> Step:
+    """How many engines each generation gets. A pass that replaces pods of the current one moves none."""
+    engines = pool.spec.engines
+    if replaces and formers:
+        return Step(min(current.replicas, engines.replicas), {former.name: former.replicas for former in formers})
+    return next_step(engines.replicas, engines.max_surge, current, formers)
+
+
+def _moved(desired: Json, observed: Observed, formers: Sequence[Generation], step: Step) -> list[Json]:
+    """The engines' Deployments with as many engines as the step says, former ones first: they make room."""
+    found = [(former.name, observed.children.get(("Deployment", former.name))) for former in formers]
+    rest = [as_it_runs(live, step.formers[name]) for name, live in found if live is not None]
+    return [*rest, desired | {"spec": desired["spec"] | {"replicas": step.current}}]
+
+
+def _waiting(parts: EngineParts, observed: Observed, current: Generation) -> Finding | None:
+    """Why engines of this schema are not made yet. No device is held while the store starts, or for a Secret that is
+    not there; engines of a former schema stay meanwhile."""
+    if current.name in observed.workloads:
         return None
     if observed.missing:
         names = ", ".join(sorted(f"{kind} {name}" for _, kind, name in observed.missing))
@@ -100,14 +129,19 @@ def _waiting(parts: EngineParts, observed: Observed) -> Finding | None:
     return Finding("WaitingForMaster", f"engines start once {host}:{port} accepts connections")
 
 
-def _engines_settled(observed: Observed) -> bool:
-    workload = observed.workloads.get(constants.ENGINE)
+def _settled(observed: Observed, current: Generation) -> bool:
+    workload = observed.workloads.get(current.name)
     return workload is not None and workload.settled
 
 
-def _unwanted(objects: tuple[Mapping[str, Any], ...], observed: Observed) -> Iterator[tuple[str, str]]:
+def _unwanted(
+    objects: Sequence[Mapping[str, Any]], observed: Observed, drained: Collection[str], *, all_of_them: bool
+) -> Iterator[tuple[str, str]]:
+    """Former generations without engines, and the rest once engines have moved on from it."""
     wanted = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
-    return (key for key in sorted(observed.children) if key not in wanted)
+    for kind, name in sorted(observed.children):
+        if (kind == "Deployment" and name in drained) or (all_of_them and (kind, name) not in wanted):
+            yield kind, name
 
 
 def _engine_settings(schema: CacheSchema) -> dict[str, str]:

@@ -35,6 +35,12 @@ class SchemaStatus(StatusModel):
     canonical: str = ""
     """Canonical JSON of the schema. A router that computes block hashes needs blockSize, hashAlgorithm and
     hashSeed from it."""
+    previous_digest: str = ""
+    """The digest before this one. Its blocks stay in the store until they are evicted; putting the former spec back
+    finds them again."""
+    previous_keys: int | None = None
+    """Blocks of the previous digest that are still in the store, rounded to two digits; left out when the store has too
+    many to count."""
 
 
 class StoreStatus(StatusModel):
@@ -56,13 +62,24 @@ class StoreStatus(StatusModel):
     """When the master started; the pool was empty then."""
 
 
+class GenerationStatus(StatusModel):
+    """Engines of one schema while engines move to another."""
+
+    digest: str
+    """The schema."""
+    desired: int = 0
+    """Engines that are to have it at this step of the move."""
+    ready: int = 0
+    """Of these, engines that answer."""
+
+
 class EnginesStatus(StatusModel):
     """Engine pods of the pool."""
 
     desired: int = 0
     """Engines asked for."""
     updated: int = 0
-    """Engines of the newest template."""
+    """Engines of the newest template and schema."""
     ready: int = 0
     """Engines that answer."""
     serving: int = 0
@@ -73,6 +90,8 @@ class EnginesStatus(StatusModel):
     """Label selector of the engine pods, for the scale subresource."""
     template_outdated: bool = False
     """Pods keep the templates of an older operator; change spec.rolloutToken to move them."""
+    generations: list[GenerationStatus] = Field(default_factory=list, json_schema_extra=map_list("digest"))
+    """Progress of a move to another schema, that schema first; empty when all engines have the same."""
 
 
 class HitRateStatus(StatusModel):

@@ -5,6 +5,7 @@ probe) stands in the pool's status. Dropped when the pool goes. All times are ep
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,6 +14,7 @@ from kvcachepool.facts import MasterFacts, StoreTrend
 from kvcachepool.observe.traffic import Traffic
 
 WINDOW_SECONDS: Final = 600.0
+RECOUNT_SECONDS: Final = 60.0
 _COUNTERS: Final = ("put_requests", "put_failures", "put_alloc_failures", "evictions_done", "evicted_keys")
 
 
@@ -98,12 +100,28 @@ class ProbeMemory:
 
 
 @dataclass(slots=True)
+class KeyCount:
+    """The last count of the store's keys by schema."""
+
+    counts: Mapping[str, int] | None = None
+    when: float = 0.0
+
+    def due(self, former: str, *, moving: bool, now: float) -> bool:
+        """Whether to count anew: while engines of the former schema could still write, or some of its keys are left."""
+        if self.counts is None:
+            return True
+        left = self.counts.get(former, 0) > 0
+        return (moving or left) and now - self.when >= RECOUNT_SECONDS
+
+
+@dataclass(slots=True)
 class PoolMemory:
     """Everything remembered of one pool; `uid` tells a pool from a later one of the same name."""
 
     uid: str = ""
     traffic: Traffic = field(default_factory=Traffic)
     master: MasterHistory = field(default_factory=MasterHistory)
+    keys: KeyCount = field(default_factory=KeyCount)
     probe: ProbeMemory = field(default_factory=ProbeMemory)
     log_lines: dict[tuple[str, str, int], tuple[float, str]] = field(default_factory=dict)
     """(when read, line) by (pod uid, container, restarts)."""

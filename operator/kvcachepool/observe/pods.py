@@ -51,6 +51,8 @@ def workload_facts(raw: Object) -> WorkloadFacts:
         generation=_int(metadata, "generation"),
         observed_generation=_int(status, "observedGeneration"),
         create_failure=_text(failure, "message"),
+        digest=_text(_dict(metadata, "labels"), LABEL_SCHEMA),
+        created=_text(metadata, "creationTimestamp"),
     )
 
 
@@ -99,6 +101,7 @@ def _container(declared: Mapping[str, Any], status: Mapping[str, Any], init: boo
         env_refs=tuple(v["name"] for v in variables if "valueFrom" in v),
         ready=status.get("ready") is True,
         running="running" in state,
+        started=status.get("started") is True,
         restarts=_int(status, "restartCount"),
         waiting_reason=_text(waiting, "reason"),
         waiting_message=_text(waiting, "message"),

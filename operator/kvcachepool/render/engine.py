@@ -25,8 +25,10 @@ from kvcachepool.settings import Settings
 
 Json = dict[str, Any]
 _MODEL_MOUNT: Final = "/models/pool"
+_LEAVE_SECONDS: Final = 5
+"""Between leaving the Service and SIGTERM."""
 _GRACE_MARGIN: Final = 30
-"""On top of the engine's own shutdown time: unmounting a segment, closing connections."""
+"""On top of the engine's own shutdown time: leaving the Service, unmounting a segment, closing connections."""
 _ANNOTATION_FILE: Final = f"{constants.GROUP}/"
 
 
@@ -107,6 +109,8 @@ def engine_workload(pool: KVCachePool, settings: Settings, schema: CacheSchema, 
         "readinessProbe": _probe(period=5, failures=3),
         # Generous: a long prefill on a busy machine must not look like a dead engine.
         "livenessProbe": _probe(period=15, failures=12),
+        # An engine that ends refuses connections at once, while proxies still learn that it has left its Service.
+        "lifecycle": {"preStop": {"sleep": {"seconds": _LEAVE_SECONDS}}},
         "resources": resources(
             engines.resources,
             engine_memory(pool, parts),

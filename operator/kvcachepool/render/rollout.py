@@ -33,6 +33,31 @@ def keep_running(desired: Json, live: Mapping[str, Any] | None) -> tuple[Json, b
     return kept, True
 
 
+def other_template(desired: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
+    """Whether applying `desired` replaces pods. By the hashes, since a live template has the API server's defaults."""
+    return _hashes(desired) != _hashes(live)
+
+
+def _hashes(workload: Mapping[str, Any]) -> tuple[Any, Any]:
+    annotations = workload["metadata"].get("annotations") or {}
+    return annotations.get(constants.ANNOTATION_INPUTS), annotations.get(constants.ANNOTATION_TEMPLATE)
+
+
+def as_it_runs(live: Mapping[str, Any], replicas: int) -> Json:
+    """The live Deployment of a former generation, to be applied with other replicas and nothing else: the spec that it
+    was rendered from is not known any more."""
+    metadata, spec = live["metadata"], live["spec"]
+    annotations = metadata.get("annotations") or {}
+    kept = {name: metadata[name] for name in ("name", "namespace", "labels", "ownerReferences") if name in metadata}
+    ours = {name: annotations[name] for name in annotations if name.startswith(f"{constants.GROUP}/")}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": kept | ({"annotations": ours} if ours else {}),
+        "spec": dict(spec) | {"replicas": replicas},
+    }
+
+
 def _with_template(desired: Json, template: Mapping[str, Any], live_template: Mapping[str, Any]) -> Json:
     """`desired` with that template, whose labels are the live ones except for our own three: a label that only
     a newer operator adds must not replace pods."""

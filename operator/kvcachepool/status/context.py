@@ -11,6 +11,7 @@ from kvcachepool.api.status import VerificationStatus
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.facts import EngineFacts, Observed, PodFacts, Segment, WorkloadFacts
 from kvcachepool.plan_types import Plan
+from kvcachepool.render.rollout import other_template
 
 _ENDED = frozenset({"Failed", "Succeeded"})
 """Phases of pods that stay only as a record: an evicted pod has been replaced already."""
@@ -48,10 +49,18 @@ class Context:
         return self.plan.schema.digest
 
     @property
+    def previous_digest(self) -> str:
+        """Digest of the schema before the one in force; empty when there was none."""
+        schema = self.pool.status.schema_
+        if schema.digest and schema.digest != self.digest:
+            return schema.digest
+        return schema.previous_digest or (self.formers[-1].digest if self.formers else "")
+
+    @property
     def desired(self) -> int:
         """Engines that are wanted; while a spec is refused, those of the former one."""
-        workload = self.workload(constants.ENGINE)
-        return workload.replicas if self.refused and workload else self.pool.spec.engines.replicas
+        workloads = self.observed.workloads_of(constants.ENGINE)
+        return sum(w.replicas for w in workloads) if self.refused and workloads else self.pool.spec.engines.replicas
 
     def members(self, component: str) -> tuple[PodFacts, ...]:
         """Pods of the component that are neither ended nor being deleted, by name."""
@@ -82,8 +91,14 @@ class Context:
         return tuple(s for s in master.segments if s.status.upper() in {"", "OK"})
 
     def workload(self, component: str) -> WorkloadFacts | None:
-        """The component's Deployment."""
-        return self.observed.workloads.get(component)
+        """The component's Deployment; of engines that of the schema in force."""
+        digest = self.digest if component == constants.ENGINE else ""
+        return next((w for w in self.observed.workloads_of(component) if w.digest == digest), None)
+
+    @property
+    def formers(self) -> tuple[WorkloadFacts, ...]:
+        """Deployments of engines that move away from a former schema, the oldest first."""
+        return tuple(w for w in self.observed.workloads_of(constants.ENGINE) if w.digest != self.digest)
 
     def engine(self, pod: PodFacts) -> EngineFacts | None:
         """What that pod's engine said, if it could be asked."""
@@ -91,10 +106,14 @@ class Context:
         return facts if facts is not None and facts.reachable else None
 
     def planned(self, component: str) -> Mapping[str, Any] | None:
-        """The Deployment that this pass applies for the component."""
+        """The Deployment that this pass applies for the component; of engines that of the schema in force."""
+        digest = self.digest if component == constants.ENGINE else ""
         for item in self.plan.objects:
             labels = item.get("metadata", {}).get("labels", {})
-            if item.get("kind") == "Deployment" and labels.get(constants.LABEL_COMPONENT) == component:
+            same = (
+                labels.get(constants.LABEL_COMPONENT) == component and labels.get(constants.LABEL_SCHEMA, "") == digest
+            )
+            if item.get("kind") == "Deployment" and same:
                 return item
         return None
 
@@ -106,7 +125,7 @@ class Context:
     def outdated(self, component: str) -> bool:
         """Whether the Deployment as observed has another template than the one that this pass applies."""
         planned, live = self.planned(component), self.live(component)
-        return planned is not None and live is not None and _template(planned) != _template(live)
+        return planned is not None and live is not None and other_template(planned, live)
 
     def pending(self, component: str) -> bool:
         """Whether the Deployment as observed is not yet the one that this pass applies.
@@ -118,13 +137,15 @@ class Context:
         if planned is None:
             return False
         if live is None:
-            return component not in self.observed.workloads
+            return self.workload(component) is None
         return self.outdated(component) or planned["spec"].get("replicas") != live.get("spec", {}).get("replicas")
 
     def settled(self, component: str) -> bool:
         """Whether the component's Deployment is the planned one and no pod is being replaced."""
         workload = self.workload(component)
-        return workload is not None and workload.settled and not self.pending(component)
+        if workload is None or (component == constants.ENGINE and self.formers):
+            return False
+        return workload.settled and not self.pending(component)
 
     @property
     def verification(self) -> VerificationStatus | None:
@@ -135,8 +156,3 @@ class Context:
         tested = {name for name in (result.writer, result.reader) if name}
         current = {p.name for p in self.members(constants.ENGINE) + self.members("") if p.digest == self.digest}
         return result if not tested or tested & current else None
-
-
-def _template(workload: Mapping[str, Any]) -> tuple[Any, Any]:
-    annotations = workload.get("metadata", {}).get("annotations") or {}
-    return annotations.get(constants.ANNOTATION_INPUTS), annotations.get(constants.ANNOTATION_TEMPLATE)

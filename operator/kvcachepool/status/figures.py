@@ -1,7 +1,9 @@
 """The figures of the status, rounded so that a steady pool's status does not change."""
 
+from collections import Counter
+
 from kvcachepool import constants, names
-from kvcachepool.api.status import EnginesStatus, HitRateStatus, SchemaStatus, StoreStatus
+from kvcachepool.api.status import EnginesStatus, GenerationStatus, HitRateStatus, SchemaStatus, StoreStatus
 from kvcachepool.quantity import format_bytes
 from kvcachepool.status.context import Context
 from kvcachepool.status.text import step
@@ -12,7 +14,14 @@ def schema_status(context: Context) -> SchemaStatus:
     planned = context.plan.schema
     if planned is None or planned.digest != context.digest:
         return context.pool.status.schema_
-    return SchemaStatus(digest=planned.digest, canonical=planned.canonical)
+    former = context.previous_digest
+    counted = context.observed.keys_by_prefix
+    return SchemaStatus(
+        digest=planned.digest,
+        canonical=planned.canonical,
+        previous_digest=former,
+        previous_keys=_two_digits(counted.get(former, 0)) if former and counted is not None else None,
+    )
 
 
 def store_status(context: Context) -> StoreStatus | None:
@@ -48,7 +57,18 @@ def engines_status(context: Context) -> EnginesStatus:
         summary=f"{len(ready)}/{context.desired}",
         selector=",".join(f"{label}={value}" for label, value in sorted(selector.items())),
         template_outdated=bool(context.plan.outdated),
+        generations=_generations(context),
     )
+
+
+def _generations(context: Context) -> list[GenerationStatus]:
+    if not context.formers:
+        return []
+    ready = Counter(pod.digest for pod in context.ready_engines)
+    here = context.workload(constants.ENGINE)
+    desired = {context.digest: here.replicas if here is not None else 0}
+    desired |= {former.digest: former.replicas for former in reversed(context.formers)}
+    return [GenerationStatus(digest=digest, desired=count, ready=ready[digest]) for digest, count in desired.items()]
 
 
 def hit_rate_status(context: Context) -> HitRateStatus:
