@@ -101,3 +101,8 @@ def test_a_device_count_of_the_users_own_must_match_the_parallelism() -> None:
         {"schema": {"parallelism": {"tensor": 2}}, "engines": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}
     )
     assert "found 1 of nvidia.com/gpu, expected 2" in message
+
+
+def test_the_engines_development_mode_is_refused() -> None:
+    (message,) = findings({"engines": {"env": [{"name": "VLLM_SERVER_DEV_MODE", "value": "1"}]}})
+    assert "VLLM_SERVER_DEV_MODE is not allowed: it serves /reset_prefix_cache" in message

@@ -32,6 +32,10 @@ _CONFLICTING: Final[Mapping[str, str]] = {
 """Flags that would break the cache, and why."""
 
 
+_REFUSED_ENV: Final[Mapping[str, str]] = {
+    "VLLM_SERVER_DEV_MODE": "it serves /reset_prefix_cache, with which anybody can empty the pool for everybody",
+}
+
 _REFUSED: Final = (*(flag.name for flag in SCHEMA_FLAGS), *_OWN_FLAGS, *_CONFLICTING)
 
 
@@ -67,6 +71,10 @@ def check_env(pool: KVCachePool, rendered: Mapping[str, str | None]) -> Iterable
         field = f"spec.engines.env[{index}]"
         if variable.name in rendered and variable.value != rendered[variable.name]:
             yield Finding("InvalidSpec", f"{field}: {variable.name} {_expected(variable.name, rendered)}", field)
+        elif variable.name in _REFUSED_ENV:
+            yield Finding(
+                "InvalidSpec", f"{field}: {variable.name} is not allowed: {_REFUSED_ENV[variable.name]}", field
+            )
         elif variable.name not in rendered and variable.name in SCHEMA_ENV:
             field_name = SCHEMA_ENV[variable.name]
             yield Finding(
