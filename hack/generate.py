@@ -16,6 +16,7 @@ import yaml
 from kvcachepool import rbac
 from kvcachepool.api.crd import CRD_NAME, crd
 from kvcachepool.api.reference import api_reference
+from kvcachepool.schema.coverage import schema_reference
 from kvcachepool.status.reference import markdown as conditions_reference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -100,6 +101,7 @@ def outputs() -> Mapping[Path, str]:
         CHART / "crd.yaml": crd_template(),
         CHART / "_rules.tpl": rules_template(),
         Path("docs/reference/api.md"): api_reference(),
+        Path("docs/reference/cache-schema.md"): schema_reference(),
         Path("docs/reference/conditions.md"): conditions_reference(),
         Path("docs/reference/permissions.md"): permissions_reference(),
     }

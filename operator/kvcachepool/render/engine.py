@@ -20,7 +20,7 @@ from kvcachepool.render.pod import (
 )
 from kvcachepool.render.wait import wait_container
 from kvcachepool.schema import CacheSchema
-from kvcachepool.schema.flags import SCHEMA_FLAGS
+from kvcachepool.schema.flags import SCHEMA_ENV, SCHEMA_FLAGS
 from kvcachepool.settings import Settings
 
 Json = dict[str, Any]
@@ -53,7 +53,9 @@ def engine_args(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> l
             continue
         if flag.field == "interleave" and value == 1:
             continue  # an engine without context parallelism warns of it
-        args.append(f"{flag.name}={value}")
+        args += flag.render(value)
+    if spec.schema_.lora:
+        args.append("--enable-lora")
     return [
         *args,
         "--enable-prefix-caching",
@@ -73,9 +75,10 @@ def engine_env(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> li
         env("HOME", "/tmp"),  # noqa: S108 - the pod's scratch volume
         *parts.env,
     ]
-    layout = schema.get("kvLayout")
-    if layout is not None:
-        variables.append(env("VLLM_KV_CACHE_LAYOUT", str(layout)))
+    for name, field in SCHEMA_ENV.items():
+        value = schema.get(field)
+        if value is not None and field != "hashSeed":
+            variables.append(env(name, str(value)))
     hub = pool.spec.model.source.hub
     if hub is None:
         variables.append(env("HF_HUB_OFFLINE", "1"))
