@@ -82,7 +82,7 @@ def build(name: str) -> BuiltImage:
             REPOSITORY, REPOSITORY / chosen.dockerfile, built.ref, arguments, cache / "wheels", layers=layered
         )
         buildah.push(built.ref, built.archive)
-        if not os.environ.get("KEEP"): buildah.remove(chosen.repository, keep=built.ref if layered else None)
+        buildah.remove(chosen.repository, keep=built.ref if layered else None)
         _prune(archives, name)
     return built
 

@@ -1,9 +1,9 @@
 """Puts the parts of a pass together: the real observe, plan, status and probe behind `reconcile.Steps`."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from kvcachepool.api import KVCachePool
+from kvcachepool.api import KVCachePool, PoolStatus
 from kvcachepool.api.parse import parse_pool
 from kvcachepool.cluster import Cluster
 from kvcachepool.facts import Object, Observed
@@ -11,10 +11,10 @@ from kvcachepool.observe.gather import gather
 from kvcachepool.observe.http import HttpReader
 from kvcachepool.observe.memory import PoolMemory
 from kvcachepool.plan import make_plan
+from kvcachepool.probe.runner import ProbeRunner
 from kvcachepool.reconcile import Steps
 from kvcachepool.settings import Settings
-from kvcachepool.status import invalid_status, make_status
-from kvcachepool.status.events import transitions
+from kvcachepool.status import invalid_status, make_status, transitions
 from kvcachepool.watchcache import WatchCache
 from kvcachepool.workqueue import Key
 
@@ -59,20 +59,51 @@ class Memories:
         self._of.clear()
 
 
-def steps(settings: Settings, cluster: Cluster, cache: WatchCache, http: HttpReader, memories: Memories) -> Steps:
-    """The steps of a real pass."""
-    view = ClusterView(cluster, cache)
+class Parts:
+    """The real parts of a pass, and what they keep between passes."""
 
-    async def observe(pool: KVCachePool) -> Observed:
-        return await gather(pool, view, http, memories.get(pool), time.time())
+    def __init__(
+        self, settings: Settings, cluster: Cluster, cache: WatchCache, *, probed: Callable[[Key], None]
+    ) -> None:
+        """`probed` is told of a pool whose probe has a result."""
+        self._settings = settings
+        self._view = ClusterView(cluster, cache)
+        self._http = HttpReader()
+        self._memories = Memories()
+        self._probes = ProbeRunner(self._http, settings, probed)
 
-    return Steps(
-        parse=parse_pool,
-        observe=observe,
-        plan=lambda pool, observed: make_plan(pool, observed, settings),
-        status=make_status,
-        invalid_status=invalid_status,
-        transitions=transitions,
-        verify=lambda _pool, _plan, _observed: None,
-        forget=memories.forget,
-    )
+    def steps(self) -> Steps:
+        """As a pass uses them."""
+        return Steps(
+            parse=parse_pool,
+            observe=self._observe,
+            plan=lambda pool, observed: make_plan(pool, observed, self._settings),
+            status=make_status,
+            invalid_status=invalid_status,
+            transitions=transitions,
+            verify=self._verify,
+            forget=self._forget,
+        )
+
+    async def reset(self) -> None:
+        """Ends probes and drops memories: another replica works now."""
+        await self._probes.close()
+        self._memories.clear()
+
+    async def close(self) -> None:
+        """Ends everything."""
+        await self.reset()
+        await self._http.close()
+
+    async def _observe(self, pool: KVCachePool) -> Observed:
+        return await gather(pool, self._view, self._http, self._memories.get(pool), time.time())
+
+    def _verify(self, pool: KVCachePool, status: PoolStatus, observed: Observed, changed: bool) -> None:
+        digest = status.schema_.digest
+        if digest:
+            memory = self._memories.get(pool)
+            self._probes.consider(pool, observed, memory, digest, time.time(), changed=changed)
+
+    def _forget(self, key: Key) -> None:
+        self._probes.cancel(key)
+        self._memories.forget(key)

@@ -14,19 +14,21 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kvcachepool.cluster import ApiError, Cluster
+from kvcachepool.rbac import CLAIM_LEASE
 
 logger = logging.getLogger(__name__)
 
-LEASE_NAME = "kvcachepool-operator-claim"
 LEASE_SECONDS = 120
+"""Least duration of a claim; claims are renewed by passes, so rare passes make it longer."""
 REFRESH_SECONDS = 40.0
-"""How long an answer is believed, and how often our own Lease is renewed."""
+"""How long an answer is believed, and the least time between two renewals."""
 
 
 @dataclass(slots=True)
 class _Seen:
     holder: str
     renewed: str
+    duration: float
     changed_at: float
     """Our clock when `renewed` was first seen: clocks of two machines are never compared."""
     checked_at: float
@@ -41,12 +43,14 @@ class Claims:
         *,
         installation: str,
         claiming: bool,
+        pass_seconds: float = 30.0,
         on_conflict: Callable[[str, bool], None] = lambda _namespace, _conflict: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._installation = installation
         self._claiming = claiming
+        self._duration = max(LEASE_SECONDS, int(4 * pass_seconds))
         self._on_conflict = on_conflict
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
@@ -69,19 +73,21 @@ class Claims:
         return other
 
     def _is_held_by_other(self, seen: _Seen, now: float) -> bool:
-        return seen.holder not in ("", self._installation) and now - seen.changed_at < LEASE_SECONDS
+        return seen.holder not in ("", self._installation) and now - seen.changed_at < seen.duration
 
     async def _look(self, namespace: str, before: _Seen | None, now: float) -> _Seen:
         try:
-            lease = await self._cluster.get("Lease", namespace, LEASE_NAME)
+            lease = await self._cluster.get("Lease", namespace, CLAIM_LEASE)
         except ApiError as error:
             if error.status != 403:
                 raise
             lease = None
         spec = (lease or {}).get("spec") or {}
         holder, renewed = spec.get("holderIdentity") or "", spec.get("renewTime") or ""
-        same = before is not None and (before.holder, before.renewed) == (holder, renewed)
-        seen = _Seen(holder, renewed, before.changed_at if same and before is not None else now, now)
+        changed_at = now
+        if before is not None and (before.holder, before.renewed) == (holder, renewed):
+            changed_at = before.changed_at
+        seen = _Seen(holder, renewed, spec.get("leaseDurationSeconds") or LEASE_SECONDS, changed_at, now)
         if not self._claiming or self._is_held_by_other(seen, now):
             return seen
         return await self._claim(namespace, lease, now)
@@ -89,15 +95,15 @@ class Claims:
     async def _claim(self, namespace: str, lease: dict[str, Any] | None, now: float) -> _Seen:
         """Writes our claim; a rival who was faster is seen at the next look, as the 409 is retried."""
         renewed = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        spec = {"holderIdentity": self._installation, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed}
+        spec = {"holderIdentity": self._installation, "leaseDurationSeconds": self._duration, "renewTime": renewed}
         if lease is None:
-            metadata = {"name": LEASE_NAME, "namespace": namespace}
+            metadata = {"name": CLAIM_LEASE, "namespace": namespace}
             await self._cluster.create(
                 {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
             )
         else:
             await self._cluster.update({**lease, "kind": "Lease", "spec": spec})
-        return _Seen(self._installation, renewed, now, now)
+        return _Seen(self._installation, renewed, self._duration, now, now)
 
     def _report(self, namespace: str, other: str) -> None:
         if self._conflicts.get(namespace, "") == other:

@@ -19,7 +19,7 @@ FIELD_MANAGER: Final = "kvcachepool-operator"
 LABEL_POOL: Final = f"{GROUP}/pool"
 """On every member pod and every child: the pool's label value (see names.pool_label)."""
 LABEL_SCHEMA: Final = f"{GROUP}/schema"
-"""On every pod that hashes or stores: the 12-hex digest of the cache schema."""
+"""On every engine pod: the 12-hex digest of its cache schema. Store pods keep the blocks of all schemas."""
 LABEL_COMPONENT: Final = f"{GROUP}/component"
 """On every child: engine, store or master."""
 
@@ -31,6 +31,9 @@ ANNOTATION_TEMPLATE: Final = f"{GROUP}/template-hash"
 ENGINE: Final = "engine"
 STORE: Final = "store"
 MASTER: Final = "master"
+
+WAIT_CONTAINER: Final = "wait-for-master"
+"""Init container of an engine pod; ends when the master's RPC port accepts a connection."""
 
 ENGINE_PORT: Final = 8000
 MASTER_RPC_PORT: Final = 50051

@@ -10,7 +10,6 @@ nothing but restarts of the operator whenever the API server is away for some se
 """
 
 import asyncio
-import contextlib
 import logging
 import math
 import time
@@ -33,6 +32,7 @@ RENEW_DEADLINE_SECONDS = 10
 RETRY_SECONDS = 2
 _CALL_SECONDS = 5.0
 """Longest call to the API server: the library sets no limit, and one hanging call would outlast the Lease."""
+_RELEASE_TRIES = 3
 
 _TROUBLE = (ApiException, aiohttp.ClientError, TimeoutError, OSError)
 
@@ -81,18 +81,20 @@ class _Lock(LeaseLock):
         except (TypeError, ValueError):
             return None
 
-    async def release(self) -> None:
-        """Gives the Lease back, when it is still ours."""
+    async def release(self) -> bool:
+        """Gives the Lease back, if it is ours on the server; whether it was.
+
+        Not by what we remember: a call that was cut off may have been served all the same. Raises on trouble.
+        """
         self.until = -math.inf
-        lease = await self.api_instance.read_namespaced_lease(self.name, self.namespace, _request_timeout=_CALL_SECONDS)
+        lease = await self.api_instance.read_namespaced_lease(self.name, self.namespace)
         if lease.spec is None or lease.spec.holder_identity != self.identity:
-            return
+            return False
         lease.spec.holder_identity = ""
         lease.spec.lease_duration_seconds = 1
         lease.spec.renew_time = datetime.now(UTC)
-        await self.api_instance.replace_namespaced_lease(
-            self.name, self.namespace, lease, _request_timeout=_CALL_SECONDS
-        )
+        await self.api_instance.replace_namespaced_lease(self.name, self.namespace, lease)
+        return True
 
 
 def _cause(error: BaseException) -> str:
@@ -169,13 +171,22 @@ class Leadership:
     async def _lost(self) -> None:
         if self._leads:
             self._leads = False
-            logger.warning("no longer leading")
+            logger.info("no longer leading")
             await self._on_loss()
 
     async def _release(self) -> None:
         lock = self._lock
-        if lock is None or lock.until == -math.inf:
+        if lock is None:
             return
-        with contextlib.suppress(*_TROUBLE):
-            await lock.release()
-            logger.info("lease %s/%s released", lock.namespace, lock.name)
+        for _ in range(_RELEASE_TRIES):
+            try:
+                async with asyncio.timeout(_CALL_SECONDS):
+                    released = await lock.release()
+            except _TROUBLE as error:  # a conflict: the last renewal, cut off here, was served after our read
+                logger.warning("lease %s/%s was not given back: %s", lock.namespace, lock.name, _cause(error))
+                if isinstance(error, ApiException) and error.status == 404:
+                    return
+            else:
+                if released:
+                    logger.info("lease %s/%s given back", lock.namespace, lock.name)
+                return

@@ -3,8 +3,8 @@
 The algorithm:
 1. Check the spec. Any finding means: apply nothing, the user must act.
 2. Render the store's workloads and services, and the engines' service.
-3. Render the engines once the master's RPC port answers (its pod is ready). Engines that exist stay, whatever the
-   master does: a dead master means recompute, not fewer engines.
+3. Render the engines once everything the spec refers to exists and the master's RPC port answers (its pod is ready).
+   Engines that exist stay, whatever the master does: a dead master means recompute, not fewer engines.
 4. For each workload keep the running template unless the user's spec asks for another (`render.rollout`).
 5. Children that are no longer wanted go once the engines have moved on from them.
 """
@@ -65,7 +65,7 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
         outdated=tuple(outdated),
         expected_segments=segments,
         segment_bytes=segment_bytes,
-        expected_engine_settings=_engine_settings(pool),
+        expected_engine_settings=_engine_settings(schema),
     )
 
 
@@ -88,8 +88,13 @@ def _without_env(pool: KVCachePool) -> Any:
 
 
 def _waiting(parts: EngineParts, observed: Observed) -> Finding | None:
-    """Why engines are not made yet. No device is held while the store starts."""
-    if parts.wait_for is None or constants.ENGINE in observed.workloads:
+    """Why engines are not made yet. No device is held while the store starts, or for a Secret that is not there."""
+    if constants.ENGINE in observed.workloads:
+        return None
+    if observed.missing:
+        names = ", ".join(sorted(f"{kind} {name}" for _, kind, name in observed.missing))
+        return Finding("NotAccepted", f"engines start once {names} can be found")
+    if parts.wait_for is None:
         return None
     if any(pod.ready for pod in observed.members(constants.MASTER)):
         return None
@@ -107,14 +112,13 @@ def _unwanted(objects: tuple[Mapping[str, Any], ...], observed: Observed) -> Ite
     return (key for key in sorted(observed.children) if key not in wanted)
 
 
-def _engine_settings(pool: KVCachePool) -> dict[str, str]:
+def _engine_settings(schema: CacheSchema) -> dict[str, str]:
     """Labels of `vllm:cache_config_info` that must read so. `auto` is resolved by the engine and not compared here."""
-    schema = pool.spec.schema_
     settings = {
-        "block_size": str(schema.block_size),
-        "prefix_caching_hash_algo": schema.hash_algorithm,
+        "block_size": str(schema.get("blockSize")),
+        "prefix_caching_hash_algo": str(schema.get("hashAlgorithm")),
         "enable_prefix_caching": "True",
     }
-    if schema.kv_cache_dtype != "auto":
-        settings["cache_dtype"] = schema.kv_cache_dtype
+    if schema.get("kvCacheDtype") != "auto":
+        settings["cache_dtype"] = str(schema.get("kvCacheDtype"))
     return settings

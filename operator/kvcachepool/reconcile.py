@@ -45,7 +45,7 @@ class Transition(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The parts of a pass that know about caches and engines; see `assembly.steps`."""
+    """The parts of a pass that know about caches and engines; see `assembly.Parts`."""
 
     parse: Callable[[Object], KVCachePool | Invalid]
     observe: Callable[[KVCachePool], Awaitable[Observed]]
@@ -53,8 +53,9 @@ class Steps:
     status: Callable[[KVCachePool, Plan, Observed, datetime], PoolStatus]
     invalid_status: Callable[[PoolStatus, int, tuple[Finding, ...], datetime], PoolStatus]
     transitions: Callable[[PoolStatus, PoolStatus], Iterable[Transition]]
-    verify: Callable[[KVCachePool, Plan, Observed], None]
-    """Starts background work that is due (the reuse probe); must not wait."""
+    verify: Callable[[KVCachePool, PoolStatus, Observed, bool], None]
+    """Starts or stops background work (the reuse probe) by what was seen, and whether this pass changed a child;
+    must not wait."""
     forget: Callable[[Key], None]
     """Drops what was remembered of a pool that is gone."""
 
@@ -114,7 +115,7 @@ class Reconciler:
 
         status = self._steps.status(pool, plan, observed, self._now())
         await self._publish(key, pool.metadata, pool.status, status)
-        self._steps.verify(pool, plan, observed)
+        self._steps.verify(pool, status, observed, bool(outcome.changed))
         return self._next(key, outcome)
 
     def forget(self, key: Key) -> None:

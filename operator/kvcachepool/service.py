@@ -15,14 +15,13 @@ from typing import Any
 from kubernetes.aio.client import ApiClient
 
 from kvcachepool import handlers
-from kvcachepool.assembly import Memories, steps
+from kvcachepool.assembly import Parts
 from kvcachepool.children import Children
 from kvcachepool.claims import Claims
 from kvcachepool.cluster import ApiError, Cluster, connect, connection
 from kvcachepool.health import Health
 from kvcachepool.leader import Leadership
 from kvcachepool.metrics import Metrics
-from kvcachepool.observe.http import HttpReader
 from kvcachepool.reconcile import Reconciler, Steps
 from kvcachepool.relist import Relist
 from kvcachepool.settings import Settings
@@ -41,9 +40,8 @@ _QUEUE_STUCK_SECONDS = 300.0
 class Operator:
     """One replica of the operator."""
 
-    def __init__(
-        self, settings: Settings, client: ApiClient, make_steps: Callable[["Operator"], Steps] | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, client: ApiClient, steps: Steps | None = None) -> None:
+        """`steps` instead of the real ones is for tests."""
         self.settings = settings
         self.client = client
         self.metrics = Metrics()
@@ -55,25 +53,23 @@ class Operator:
             on_call=self.metrics.call,
             identity=settings.identity,
         )
-        self.http = HttpReader()
-        self.memories = Memories()
-        self.children = Children(self.cluster, self.cache)
+        self.parts = Parts(settings, self.cluster, self.cache, probed=self._probed)
         claims = Claims(
             self.cluster,
             installation=f"{settings.lease_namespace}/{settings.lease_name}" if settings.lease_namespace else "",
             claiming=bool(settings.namespaces),
+            pass_seconds=settings.resync_seconds,
             on_conflict=lambda namespace, conflict: self.metrics.conflict.labels(namespace).set(conflict),
         )
         self.reconciler = Reconciler(
-            make_steps(self) if make_steps is not None
-            else steps(settings, self.cluster, self.cache, self.http, self.memories),
+            steps or self.parts.steps(),
             cache=self.cache,
             cluster=self.cluster,
-            children=self.children,
+            children=Children(self.cluster, self.cache),
             claims=claims,
             metrics=self.metrics,
             resync_seconds=settings.resync_seconds,
-        )  # fmt: skip
+        )
         self.queue = WorkQueue(self.reconciler.run, workers=settings.workers, on_pass=self._passed)
         self.relist = Relist(self.cluster, self.cache, namespaces=settings.namespaces, changed=self.queue.add)
         self.health = Health(
@@ -103,7 +99,7 @@ class Operator:
         finally:
             await _cancel(background)
             await self.queue.pause()
-            await self.http.close()
+            await self.parts.close()
             await self.health.stop()
 
     async def _prepare(self) -> None:
@@ -150,14 +146,17 @@ class Operator:
 
     async def _gained(self) -> None:
         self.reconciler.reset()
-        self.memories.clear()
         self.queue.resume()
         for key in self.cache.pools():
             self.queue.add(key)
 
     async def _lost(self) -> None:
         await self.queue.pause()
+        await self.parts.reset()
         self.metrics.forget()
+
+    def _probed(self, key: Key) -> None:
+        self.queue.add(key)  # the result goes into the status with the next pass
 
     def _passed(self, key: Key, seconds: float, result: str) -> None:
         self._last_pass = time.monotonic()
@@ -190,7 +189,7 @@ async def serve(settings: Settings) -> None:
     try:
         await Operator(settings, client).run(stop)
     finally:
-        await client.close()
+        await client.close()  # type: ignore[no-untyped-call]
 
 
 def _on_signals(call: Callable[[], None]) -> None:

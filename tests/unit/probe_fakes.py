@@ -7,16 +7,27 @@ import asyncio
 import hashlib
 import json
 import random
+import socket
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from aiohttp import web
 
-from kvcachepool.constants import ENGINE_PORT
+from kvcachepool import constants
 
 BLOCK = 32
+
+
+@pytest.fixture(autouse=True)
+def free_ports(monkeypatch):
+    """Engines and masters of a test listen on ports that nothing on this machine uses. Import it to have it."""
+    with socket.socket() as one, socket.socket() as two:
+        for name, found in (("ENGINE_PORT", one), ("MASTER_HTTP_PORT", two)):
+            found.bind(("", 0))
+            monkeypatch.setattr(constants, name, found.getsockname()[1])
 
 
 def loopback() -> str:
@@ -25,7 +36,7 @@ def loopback() -> str:
 
 
 @asynccontextmanager
-async def raw_server(behaviour):
+async def raw_server(behaviour, port: int = 0):
     """A server on a loopback address that does what `behaviour(reader, writer)` says; gives the address."""
     handlers: set[asyncio.Task[None]] = set()
 
@@ -42,7 +53,7 @@ async def raw_server(behaviour):
             handlers.discard(task)
 
     host = loopback()
-    server = await asyncio.start_server(handle, host, ENGINE_PORT)
+    server = await asyncio.start_server(handle, host, port or constants.ENGINE_PORT)
     try:
         yield host
     finally:
@@ -114,7 +125,7 @@ class FakeEngine:
         )
         runner = web.AppRunner(app, shutdown_timeout=0.05)
         await runner.setup()
-        await web.TCPSite(runner, self.host, ENGINE_PORT).start()
+        await web.TCPSite(runner, self.host, constants.ENGINE_PORT).start()
         try:
             yield self
         finally:

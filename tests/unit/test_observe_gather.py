@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from kvcachepool import constants
 from kvcachepool.api.status import VerificationStatus
 from kvcachepool.observe.gather import gather
 from kvcachepool.observe.http import HttpReader
 from kvcachepool.observe.memory import PoolMemory
 from tests.pools import pool
-from tests.unit.probe_fakes import FakeEngine, FakeStore, engines, hang, loopback, raw_server
+from tests.unit.probe_fakes import FakeEngine, FakeStore, engines, free_ports, hang, loopback, raw_server  # noqa: F401
 
 CRASH = "Traceback (most recent call last):\n  File x\nValueError: no such model\n"
 
@@ -93,7 +94,7 @@ async def test_everything_of_a_pass():
     cluster = FakeCluster(raw_pod("b", engine.host), raw_pod("a", "", crashed=True), raw_pod("m", loopback(), "master"))
     memory = PoolMemory()
     memory.probe.result = VerificationStatus(outcome="Verified")
-    async with engines(engine), HttpReader(timeout=2) as http:
+    async with engines(engine), HttpReader(timeout=30) as http:
         observed = await observe(cluster, http, memory)
     assert [pod.name for pod in observed.pods] == ["a", "b", "m"]
     assert observed.pods[0].log_line == "ValueError: no such model"
@@ -133,15 +134,32 @@ async def test_a_master_pod_that_is_not_ours_is_not_asked():
         assert (await observe(FakeCluster(raw), http)).master is None
 
 
-async def test_hanging_peers_are_asked_at_once_and_given_up():
+async def test_all_are_asked_at_once():
+    """Six engines and the master answer only when all fifteen requests are there."""
+    everybody = asyncio.Barrier(15)
+
+    async def wait(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        await everybody.wait()
+        writer.write(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+
+    async with AsyncExitStack() as stack, HttpReader(timeout=60) as http:
+        hosts = [await stack.enter_async_context(raw_server(wait)) for _ in range(6)]
+        master = await stack.enter_async_context(raw_server(wait, constants.MASTER_HTTP_PORT))
+        pods = [raw_pod(f"p{n}", host) for n, host in enumerate(hosts)]
+        observed = await observe(FakeCluster(*pods, raw_pod("m", master, "master")), http)
+    assert {facts.error for facts in observed.engines.values()} == {"/metrics: HTTP 503"}
+    assert observed.master is not None
+    assert observed.master.error == "/health: HTTP 503"
+
+
+async def test_one_that_hangs_is_a_fact_beside_the_others():
     good = FakeEngine(FakeStore())
-    async with engines(good), AsyncExitStack() as stack, HttpReader(timeout=0.5) as http:
-        hosts = [await stack.enter_async_context(raw_server(hang)) for _ in range(6)]
-        pods = [raw_pod(f"p{n}", host) for n, host in enumerate(hosts)] + [raw_pod("good", good.host)]
-        async with asyncio.timeout(5):  # one after the other they would take longer
-            observed = await observe(FakeCluster(*pods, raw_pod("m", hosts[0], "master")), http)
+    async with engines(good), raw_server(hang) as host, HttpReader(timeout=2) as http:
+        observed = await observe(FakeCluster(raw_pod("good", good.host), raw_pod("bad", host)), http)
     assert observed.engines["good"].reachable
-    assert {observed.engines[f"p{n}"].error for n in range(6)} == {"/metrics: timed out after 0.5 s"}
+    assert observed.engines["bad"].error == "/metrics: timed out after 2 s"
 
 
 async def test_a_log_is_read_once_for_each_crash():
@@ -178,7 +196,7 @@ async def test_a_container_that_runs_again_but_is_not_ready_shows_its_previous_l
     raw = raw_pod("a", crashed=True)
     raw["status"]["containerStatuses"][0]["state"] = {"running": {}}
     cluster = FakeCluster(raw)
-    async with HttpReader(timeout=0.2) as http:
+    async with HttpReader(timeout=1) as http:
         observed = await observe(cluster, http)
     assert cluster.calls == [("log", "a", "main", "True")]
     assert observed.pods[0].log_line == "ValueError: no such model"

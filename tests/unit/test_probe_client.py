@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from kvcachepool.observe.http import HttpReader
 from kvcachepool.probe.client import Prompt, Reply, RequestError, _Answer, _parse, complete
-from tests.unit.probe_fakes import hang, raw_server
+from tests.unit.probe_fakes import free_ports, hang, raw_server  # noqa: F401
 
 STREAM = (Path(__file__).parents[1] / "fixtures" / "http" / "completion_stream.txt").read_bytes()
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 
 
-async def ask(raw: bytes, *, piece: int = 0, deadline: float = 5.0) -> Reply:
+async def ask(raw: bytes, *, piece: int = 0, deadline: float = 60.0) -> Reply:
     async def behaviour(reader, writer):
         head = await reader.readuntil(b"\r\n\r\n")
         length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))

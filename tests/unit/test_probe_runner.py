@@ -13,7 +13,7 @@ from kvcachepool.probe import runner as runner_module
 from kvcachepool.probe.runner import ProbeRunner
 from kvcachepool.settings import Settings
 from tests.pools import pool
-from tests.unit.probe_fakes import FakeEngine, FakeStore, engines
+from tests.unit.probe_fakes import FakeEngine, FakeStore, engines, free_ports  # noqa: F401
 from tests.unit.test_probe_schedule import DIGEST, NOW, engine_pod, seen
 
 SPEC = {"schema": {"blockSize": 32}, "verification": {"promptTokens": 320}}
@@ -32,15 +32,21 @@ class Bench:
         return self.runner.consider(found, observed or self.observed, memory, DIGEST, now, changed=changed)
 
 
+async def ended() -> None:
+    """Wait for probes that were cancelled."""
+    probes = [task for task in asyncio.all_tasks() if task.get_name().startswith("probe ")]
+    await asyncio.gather(*probes, return_exceptions=True)
+
+
 @asynccontextmanager
 async def bench(*, concurrent: int = 4, **faults):
     store = FakeStore()
     a, b = FakeEngine(store, **faults), FakeEngine(store, **faults)
     done: asyncio.Queue = asyncio.Queue()
-    async with engines(a, b), HttpReader() as http:
+    async with engines(a, b), HttpReader(timeout=30) as http:
         runner = ProbeRunner(
             http,
-            Settings(probe_timeout_seconds=5),
+            Settings(probe_timeout_seconds=60),
             done.put_nowait,
             concurrent=concurrent,
             rng=lambda: random.Random(3),
@@ -99,7 +105,7 @@ async def test_a_probe_stops_when_its_ground_goes(change):
         await found.b.hit.wait()
         assert "stopped" in found.consider(memory, **change).why
         assert len(found.runner) == 0
-        await asyncio.sleep(0.05)
+        await ended()
         assert memory.probe.result is None
         assert memory.traffic.probes == 0
         assert found.done.empty()
@@ -126,7 +132,7 @@ async def test_a_pool_that_goes_takes_its_probe_along():
         await found.b.hit.wait()
         found.runner.cancel(("team-a", "demo"))
         found.runner.cancel(("team-a", "no-such-pool"))
-        await asyncio.sleep(0.05)
+        await ended()
         assert memory.probe.result is None
         assert memory.traffic.probes == 0
 

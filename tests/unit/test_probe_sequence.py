@@ -11,7 +11,7 @@ from kvcachepool.observe.traffic import Traffic
 from kvcachepool.probe.client import RequestError
 from kvcachepool.probe.schedule import Member
 from kvcachepool.probe.sequence import Prober, prompt_length
-from tests.unit.probe_fakes import BLOCK, FakeEngine, FakeStore, engines
+from tests.unit.probe_fakes import BLOCK, FakeEngine, FakeStore, engines, free_ports  # noqa: F401
 
 
 def pair(**both) -> tuple[FakeEngine, FakeEngine]:
@@ -30,17 +30,17 @@ def prober(http: HttpReader, **over) -> Prober:
         "model": "org/model",
         "prompt_tokens": 1000,
         "block_size": BLOCK,
-        "deadline": 5.0,
+        "deadline": 60.0,
         "rng": random.Random(7),
         "warm": set(),
-        "save_seconds": 1.0,
+        "save_seconds": 5.0,
         "poll_seconds": 0.01,
     }
     return Prober(**(settings | over))
 
 
 async def probe(a: FakeEngine, b: FakeEngine, **over):
-    async with engines(a, b), HttpReader() as http:
+    async with engines(a, b), HttpReader(timeout=30) as http:
         return await prober(http, **over).run(member("a", a), member("b", b))
 
 
@@ -162,7 +162,7 @@ async def test_bytes_that_users_loaded_meanwhile_are_taken_off():
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ({"hang_on_hit": True}, "b (warming up): timed out after 0.5 s"),
+        ({"hang_on_hit": True}, "b (warming up): timed out after 3 s"),
         ({"status": 500}, "HTTP 500: engine is dead"),
         ({"status": 401}, "API key"),
         ({"drop_after": 3}, "broke off"),
@@ -174,7 +174,7 @@ async def test_bytes_that_users_loaded_meanwhile_are_taken_off():
 )
 async def test_what_cannot_be_finished_is_unknown_and_says_where_and_why(fault, message):
     a, b = pair(**fault)
-    result = await probe(a, b, deadline=0.5)
+    result = await probe(a, b, deadline=3.0)
     assert result.outcome == "ProbeFailed"
     assert result.verified is None
     assert message in result.detail
@@ -183,7 +183,7 @@ async def test_what_cannot_be_finished_is_unknown_and_says_where_and_why(fault, 
 
 async def test_an_engine_that_is_gone_is_unknown():
     a, b = pair()
-    async with engines(a), HttpReader() as http:
+    async with engines(a), HttpReader(timeout=30) as http:
         result = await prober(http).run(member("a", a), member("b", b))
     assert result.outcome == "ProbeFailed"
     assert "b (warming up): refused" in result.detail
@@ -202,7 +202,7 @@ async def test_warm_members_are_not_warmed_again():
 async def test_the_probes_tokens_are_taken_off_exactly():
     a, b = pair(shows_saves_late=True)
     traffic = Traffic()
-    async with engines(a, b), HttpReader() as http:
+    async with engines(a, b), HttpReader(timeout=30) as http:
         uids = {"uid-a": a, "uid-b": b}
 
         async def read(now: float) -> None:
@@ -226,7 +226,7 @@ async def test_the_probes_tokens_are_taken_off_exactly():
 async def test_without_users_the_probe_alone_is_no_traffic():
     a, b = pair()
     traffic = Traffic()
-    async with engines(a, b), HttpReader() as http:
+    async with engines(a, b), HttpReader(timeout=30) as http:
         for now in (0.0, 30.0):
             epoch = traffic.epoch
             facts = {"uid-a": await read_engine(http, a.host), "uid-b": await read_engine(http, b.host)}
@@ -241,7 +241,7 @@ async def test_a_request_that_broke_off_spoils_no_rate():
     a, b = pair()
     a.drop_after = 2
     traffic = Traffic()
-    async with engines(a, b), HttpReader() as http:
+    async with engines(a, b), HttpReader(timeout=30) as http:
         for now in (0.0, 30.0, 60.0):
             epoch = traffic.epoch
             traffic.record({"uid-a": await read_engine(http, a.host)}, frozenset({"uid-a"}), now, epoch)
@@ -254,7 +254,7 @@ async def test_a_request_that_broke_off_spoils_no_rate():
 async def test_cancelling_stops_at_once_and_frees_the_window():
     a, b = pair(hang_on_hit=True)
     traffic = Traffic()
-    async with engines(a, b), HttpReader() as http:
+    async with engines(a, b), HttpReader(timeout=30) as http:
         task = asyncio.create_task(prober(http, traffic=traffic).run(member("a", a), member("b", b)))
         await b.hit.wait()
         assert traffic.probes == 1

@@ -274,3 +274,21 @@ def test_the_changes_above_name_every_field_of_the_api() -> None:
                 "scheduling.priorityClassName",
             }
             assert path in covered or path in exempt, f"{path} is not in EVERY_FIELD"
+
+
+def test_no_engine_is_made_while_a_reference_is_missing_and_none_is_taken_away() -> None:
+    missing = (("engines.env[0]", "Secret", "hub-token"),)
+    plan = make_plan(pool(), Observed(pods=READY_MASTER, missing=missing), Settings())
+    assert "engine" not in deployments(plan)
+    assert plan.waiting is not None
+    assert "Secret hub-token" in plan.waiting.message
+    running = {"engine": WorkloadFacts("demo-engine", "engine", 2, 2, 2, 1, 1)}
+    plan = make_plan(pool(), Observed(pods=READY_MASTER, missing=missing, workloads=running), Settings())
+    assert "engine" in deployments(plan)
+
+
+def test_engines_stay_when_the_master_is_gone() -> None:
+    """A dead master means recompute, not fewer engines."""
+    running = {"engine": WorkloadFacts("demo-engine", "engine", 2, 2, 2, 1, 1)}
+    assert "engine" not in deployments(make_plan(pool(), Observed(), Settings()))
+    assert "engine" in deployments(make_plan(pool(), Observed(workloads=running), Settings()))

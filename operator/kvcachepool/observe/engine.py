@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from kvcachepool.constants import ENGINE_PORT
+from kvcachepool import constants
 from kvcachepool.facts import EngineFacts, StoreOperation
 from kvcachepool.observe.http import Answer, HttpReader, parse_json
 from kvcachepool.observe.metrics_text import Page, parse_page
@@ -29,7 +29,7 @@ _NAMES: Final = frozenset(
 async def read_engine(http: HttpReader, host: str) -> EngineFacts:
     """Ask for health and metrics at once."""
     health, metrics = await asyncio.gather(
-        http.get(host, ENGINE_PORT, "/health"), http.get(host, ENGINE_PORT, "/metrics")
+        http.get(host, constants.ENGINE_PORT, "/health"), http.get(host, constants.ENGINE_PORT, "/metrics")
     )
     return engine_facts(health, metrics)
 
@@ -88,7 +88,7 @@ _OPERATION_FIELDS: Final[Mapping[str, str]] = {KEYS: "keys", BYTES: "bytes", FAI
 
 async def read_models(http: HttpReader, host: str) -> tuple[dict[str, int], str]:
     """(maximum context length by served model name, "") or ({}, why not)."""
-    return served_models(await http.get(host, ENGINE_PORT, "/v1/models"))
+    return served_models(await http.get(host, constants.ENGINE_PORT, "/v1/models"))
 
 
 def served_models(answer: Answer) -> tuple[dict[str, int], str]:

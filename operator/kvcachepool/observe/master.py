@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kvcachepool.constants import MASTER_HTTP_PORT
+from kvcachepool import constants
 from kvcachepool.facts import MasterFacts, Segment
 from kvcachepool.observe.http import Answer, HttpReader, parse_json
 from kvcachepool.observe.metrics_text import parse_page
@@ -33,9 +33,9 @@ _MAX_SEGMENTS: Final = 20_000
 async def read_master(http: HttpReader, host: str) -> MasterFacts:
     """Ask everything at once."""
     health, segments, metrics = await asyncio.gather(
-        http.get(host, MASTER_HTTP_PORT, "/health"),
-        http.get(host, MASTER_HTTP_PORT, "/get_segments_detail"),
-        http.get(host, MASTER_HTTP_PORT, "/metrics"),
+        http.get(host, constants.MASTER_HTTP_PORT, "/health"),
+        http.get(host, constants.MASTER_HTTP_PORT, "/get_segments_detail"),
+        http.get(host, constants.MASTER_HTTP_PORT, "/metrics"),
     )
     return master_facts(health, segments, metrics)
 

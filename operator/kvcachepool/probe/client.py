@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from kvcachepool.constants import ENGINE_PORT
+from kvcachepool import constants
 from kvcachepool.observe.http import describe, host_port
 from kvcachepool.observe.logs import redact
 
@@ -74,7 +74,7 @@ async def complete(session: aiohttp.ClientSession, host: str, model: str, prompt
         body["cache_salt"] = prompt.salt
     try:
         async with asyncio.timeout(deadline):
-            return await _stream(session, f"http://{host_port(host, ENGINE_PORT)}/v1/completions", body)
+            return await _stream(session, f"http://{host_port(host, constants.ENGINE_PORT)}/v1/completions", body)
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
         raise RequestError(describe(error, deadline)) from error
 

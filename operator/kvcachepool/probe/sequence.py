@@ -23,8 +23,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kvcachepool import constants
 from kvcachepool.api.status import VerificationStatus
-from kvcachepool.constants import ENGINE_PORT
 from kvcachepool.facts import EngineFacts, StoreOperation
 from kvcachepool.observe.engine import engine_facts, read_models
 from kvcachepool.observe.http import Answer, HttpReader
@@ -165,7 +165,7 @@ class Prober:
         return reply
 
     async def _counters(self, member: Member) -> EngineFacts:
-        facts = engine_facts(Answer(), await self.http.get(member.host, ENGINE_PORT, "/metrics"))
+        facts = engine_facts(Answer(), await self.http.get(member.host, constants.ENGINE_PORT, "/metrics"))
         if not facts.reachable:
             raise RequestError(f"{member.name} ({facts.error})")
         return facts

@@ -6,6 +6,7 @@ all its pods again. Without it the engine itself gives up after 20 tries and a m
 
 from typing import Any, Final
 
+from kvcachepool import constants
 from kvcachepool.render.pod import CONTAINER_SECURITY
 
 WAIT_SECONDS: Final = 300
@@ -27,7 +28,7 @@ while True:
 def wait_container(image: dict[str, Any], host: str, port: int) -> dict[str, Any]:
     """Ends as soon as the port accepts a connection; fails with a plain sentence after `WAIT_SECONDS`."""
     return {
-        "name": "wait-for-master",
+        "name": constants.WAIT_CONTAINER,
         **image,
         "command": ["python3", "-c", _SCRIPT, host, str(port), str(WAIT_SECONDS)],
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},

@@ -21,7 +21,7 @@ _SHOWN: Final = 3
 def refusal(findings: Sequence[Finding]) -> Verdict:
     """What findings say together; the first gives the reason."""
     messages = [finding.message for finding in findings]
-    more = f" And {len(messages) - _SHOWN} more." if len(messages) > _SHOWN else ""
+    more = f"; and {len(messages) - _SHOWN} more" if len(messages) > _SHOWN else ""
     reason = findings[0].reason
     return _say(reason if reason in reasons_of("Accepted") else "InvalidSpec", "; ".join(messages[:_SHOWN]) + more)
 

@@ -26,7 +26,7 @@ def creation_check(say: Say, *components: str, rest: bool = False) -> Check:
             workload = context.workload(component)
             if workload and workload.create_failure and not context.settled(component):
                 return say(
-                    _reason(workload.create_failure), _message(workload.create_failure, f"Pods of {workload.name}")
+                    _reason(workload.create_failure), _message(workload.create_failure, f"Pods of {workload.name} are")
                 )
         return None
 
@@ -48,7 +48,7 @@ def _refused(say: Say, child: str, status: int, told: str) -> Verdict:
     if status in _RETRIED or not 400 <= status < 500:
         code = f" (HTTP {status})" if status else ""
         return say("ApplyFailed", f"{child} could not be applied{code}: {sentence(quote(told))}")
-    return say(_reason(told), _message(told, child))
+    return say(_reason(told), _message(told, f"{child} is"))
 
 
 def _reason(told: str) -> str:
@@ -60,4 +60,4 @@ def _reason(told: str) -> str:
 
 
 def _message(told: str, what: str) -> str:
-    return f"{what} cannot be created. The API server says: {sentence(quote(told, 450))}"
+    return f"{what} refused. The API server says: {sentence(quote(told, 450))}"

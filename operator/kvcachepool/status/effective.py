@@ -89,7 +89,7 @@ def _writes_not_arriving(context: Context) -> Verdict | None:
             f"prompts are shorter than one block ({block} tokens), compare the Mooncake versions of engines, master "
             "and store pods.",
         )
-    if master is not None and master.put_requests == 0:
+    if master is not None and master.put_requests == 0 and not context.observed.store_trend.master_restarted:
         return _say(
             "WritesNotArriving",
             f"Engines saved {roughly(rates.saved_keys)} blocks {when}, but the master has seen 0 puts since its start: "

@@ -19,16 +19,18 @@ _FAULTS: Final[Mapping[Kind, str]] = {
     "StartupTimeout": "StartupTimeout",
     "CrashLoop": "EngineCrashLoop",
 }
-_WAIT: Final = "wait-for-master"
-"""The init container that `render.wait` adds: it ends when the master's RPC port accepts a connection."""
 
 
-def _waiting_for_master(context: Context) -> Verdict | None:
-    if context.plan.waiting is not None and not context.members(constants.ENGINE):
-        return _say(
-            "WaitingForMaster", sentence(capital(context.plan.waiting.message)) + " No device is held meanwhile."
-        )
-    waits = [(p, c) for p in context.members(constants.ENGINE) for c in p.containers if c.name == _WAIT and not c.ready]
+def _waiting(context: Context) -> Verdict | None:
+    waiting = context.plan.waiting
+    if waiting is not None and not context.members(constants.ENGINE):
+        return _say(waiting.reason, sentence(capital(waiting.message)) + " No device is held meanwhile.")
+    waits = [
+        (p, c)
+        for p in context.members(constants.ENGINE)
+        for c in p.containers
+        if c.name == constants.WAIT_CONTAINER and not c.ready
+    ]
     given_up = [(p, crash_line(p, c)) for p, c in waits if c.exit_code]
     if given_up:
         names, line = listing(p.name for p, _ in given_up), given_up[0][1]
@@ -59,15 +61,14 @@ def _rolling_out(context: Context) -> Verdict | None:
     workload, pods = context.workload(constants.ENGINE), context.members(constants.ENGINE)
     if workload is None or not pods:
         return None
-    updated = 0 if context.outdated(constants.ENGINE) else min(workload.updated, context.desired)
+    updated = 0 if context.outdated(constants.ENGINE) else workload.updated
     # With a surge the new pods can all be there while former ones still end.
     former = any(p.owned and p.digest != context.digest for p in pods)
     if len(pods) <= updated and not former:
         return None
-    ready = len(context.ready_engines)
+    ready, moved = len(context.ready_engines), min(updated, context.desired)
     return _say(
-        "RollingOut",
-        f"{updated} of {plural(context.desired, 'engine')} run the current template; {ready} ready in all.",
+        "RollingOut", f"{moved} of {plural(context.desired, 'engine')} run the current template; {ready} ready in all."
     )
 
 
@@ -91,7 +92,7 @@ def _all_ready(context: Context) -> Verdict:
 CHECKS: Sequence[Check] = (
     not_accepted(_say, constants.ENGINE),
     creation_check(_say, constants.ENGINE, rest=True),
-    _waiting_for_master,
+    _waiting,
     _fault,
     _scaled_to_zero,
     _rolling_out,

@@ -89,7 +89,7 @@ def _looks(startup: Startup | None) -> Sequence[tuple[Kind, Callable[[PodFacts],
 def _unschedulable(pod: PodFacts) -> str:
     if not pod.unschedulable:
         return ""
-    told = quote(pod.unschedulable.partition(" preemption:")[0])
+    told = quote(pod.unschedulable.partition(" preemption:")[0]).rstrip(".")
     hints = [hint for words, hint in _SCHEDULER_HINTS if words in told]
     return " ".join([sentence(f'the scheduler says "{told}"'), *hints])
 
@@ -105,13 +105,17 @@ def _not_startable(pod: PodFacts) -> str:
     for container in pod.containers:
         where = f"container {container.name}, image {container.image}"
         if container.waiting_reason in _PULL:
-            return f"{where}: the image cannot be pulled. {quote(container.waiting_message)}".rstrip()
+            return _told(f"{where}: the image cannot be pulled", quote(container.waiting_message))
         if container.waiting_reason in _NOT_STARTABLE:
-            return f"{where}: {container.waiting_reason}. {quote(container.waiting_message)}".rstrip()
+            return _told(f"{where}: {container.waiting_reason}", quote(container.waiting_message))
         if container.exit_code in {_EXIT_NOT_EXECUTABLE, _EXIT_NOT_FOUND, _EXIT_START_ERROR} and not container.ready:
-            line = crash_line(pod, container)
-            return f"{where}: the program cannot be loaded (exit code {container.exit_code}). {line}".rstrip()
+            code = container.exit_code
+            return _told(f"{where}: the program cannot be loaded (exit code {code})", crash_line(pod, container))
     return ""
+
+
+def _told(what: str, detail: str) -> str:
+    return f"{what}: {detail}" if detail else what
 
 
 def _oom_killed(pod: PodFacts) -> str:

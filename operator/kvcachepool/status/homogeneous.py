@@ -48,7 +48,7 @@ def _leaving(context: Context, pod: PodFacts) -> bool:
     if not pod.owned or (pod.digest == context.digest and pod.component != constants.STORE):
         return False
     # The status still has the former digest in the pass that applies a new one.
-    former = bool(pod.digest) and pod.digest == context.pool.status.schema_.digest
+    former = pod.digest not in {"", context.digest} and pod.digest == context.pool.status.schema_.digest
     return former or not context.settled(pod.component)
 
 
@@ -66,7 +66,9 @@ def _mismatch(context: Context) -> Verdict | None:
     if not found:
         return None
     more = f" And {plural(len(found) - 2, 'more difference')}." if len(found) > 2 else ""
-    return _say("SchemaMismatch", f"{'; '.join(found[:2])}.{more} Such a pod misses the blocks of the others.")
+    return _say(
+        "SchemaMismatch", f"{'; '.join(found[:2])}.{more} Give the pod the pool's value, or take it out of the pool."
+    )
 
 
 def _differences(context: Context, pod: PodFacts) -> Iterator[str]:

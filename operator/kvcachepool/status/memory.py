@@ -20,7 +20,7 @@ def oom_arithmetic(context: Context, component: str) -> str:
     blocks = human_bytes(context.plan.segment_bytes * context.plan.expected_segments)
     if component == constants.MASTER:
         return (
-            f"The index is lost, and with it the pool's content. {against}; it grows with the number of blocks, here "
+            f"The index is lost, and with it the pool's content. {against}; its need grows with the blocks, here "
             f"of {pool.spec.schema_.block_size} tokens in {context.plan.expected_segments} segments, {blocks} in all. "
             "Raise spec.store.master.resources.limits.memory, or spec.schema.blockSize."
         )

@@ -1,6 +1,7 @@
 """What a condition and a reason are, as data."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from kvcachepool.api.status import ConditionStatus
 
@@ -28,3 +29,11 @@ class ConditionInfo:
     reasons: tuple[Reason, ...]
     needed: bool = False
     """Ready needs it True."""
+
+
+NOT_ACCEPTED: Final = Reason(
+    "NotAccepted",
+    "Unknown",
+    "The spec was not accepted and nothing runs that could be judged.",
+    "See Accepted.",
+)

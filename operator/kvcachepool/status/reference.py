@@ -10,7 +10,7 @@ def markdown() -> str:
     parts = [
         "# Conditions",
         "",
-        "<!-- Generated from operator/kvcachepool/status/reasons.py; edit there. -->",
+        "<!-- Generated from operator/kvcachepool/status/reasons_*.py; edit there. -->",
         "",
         "All conditions are positive: `True` is good. All are present from the first pass, `Unknown` where nothing",
         "was measured. The reason alone tells the status; the message names what was seen and what to change.",

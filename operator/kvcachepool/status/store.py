@@ -9,7 +9,7 @@ from kvcachepool.status.context import Context
 from kvcachepool.status.creation import creation_check
 from kvcachepool.status.faults import Fault, Kind, find_fault
 from kvcachepool.status.memory import oom_arithmetic
-from kvcachepool.status.text import listing, plural, roughly, sentence, window
+from kvcachepool.status.text import capital, listing, plural, roughly, sentence, window
 from kvcachepool.status.verdict import Check, Verdict, not_accepted, speaker
 
 _say = speaker("StoreReady")
@@ -112,18 +112,17 @@ def _segments_missing(context: Context) -> Verdict | None:
     names = f" Without a segment: {listing(without)}." if without else ""
     found = f"The master lists {len(segments)} of {plural(expected, 'segment')}.{names}"
     master, trend = context.observed.master, context.observed.store_trend
-    if trend.lost_keys is not None:
-        lost = roughly(trend.lost_keys)
+    if trend.master_restarted:
+        lost = f" with {roughly(trend.lost_keys)} blocks in it" if trend.lost_keys is not None else ""
         return _say(
-            "MasterRestarted",
-            f"{found} Its index was lost with {lost} blocks in it; members register anew within seconds.",
+            "MasterRestarted", f"{found} It restarted and lost its index{lost}; members register anew within seconds."
         )
     if master and master.clients is not None and (trend.most_clients or 0) > master.clients:
         ttl = context.pool.store.master.client_ttl_seconds
         return _say(
             "ClientsExpired",
-            f"{found} {master.clients} clients are registered, there were {trend.most_clients}: it drops who is silent "
-            f"for {ttl} s. If it happens again, raise spec.store.master.clientTtlSeconds.",
+            f"{found} It knows {plural(master.clients, 'client')}, there were {trend.most_clients}; who is silent "
+            f"for {ttl} s is dropped. If it happens again, raise spec.store.master.clientTtlSeconds.",
         )
     return _say(
         "SegmentsMissing", f"{found} Look into their logs; a member mounts its segment when it reaches the master."
@@ -141,12 +140,13 @@ def _pool_full(context: Context) -> Verdict | None:
         failures, evictions, when = master.put_alloc_failures, master.evictions_done, "since its start"
     if used < _FULL_PERCENT or not failures or evictions is None or evictions > 0:
         return None
-    settings = context.pool.store.master
+    watermark = context.pool.store.master.eviction_high_watermark
+    size = "spec.store.segmentSize"
+    more = size if context.pool.store.mode == "Embedded" else f"spec.store.replicas or {size}"
     return _say(
         "PoolFull",
         f"{used} % of {human_bytes(master.capacity)} used, {roughly(failures)} blocks refused and 0 evictions {when}. "
-        f"Lower spec.store.master.evictionHighWatermark (now {settings.eviction_high_watermark}), or raise "
-        "spec.store.replicas or spec.store.segmentSize.",
+        f"Lower spec.store.master.evictionHighWatermark (now {watermark}), or raise {more}.",
     )
 
 
@@ -154,8 +154,9 @@ def _serving(context: Context) -> Verdict:
     count = len(context.segments or ())
     wanted = f" of {context.plan.expected_segments}" if context.plan.expected_segments else ""
     text = f"The master serves and lists {count}{wanted} segments."
-    if context.observed.store_trend.lost_keys is not None:
-        text += " Its index was lost a short time ago, so that the pool fills anew."
+    lost = context.observed.store_trend.lost_keys
+    if lost is not None:
+        text += f" {capital(roughly(lost))} blocks were lost a short time ago, so that the pool fills anew."
     return _say("Serving", text)
 
 

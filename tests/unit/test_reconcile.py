@@ -1,0 +1,147 @@
+"""Order and decisions of a pass, with parts that only note that they were called."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from kvcachepool.api import PoolStatus
+from kvcachepool.api.parse import parse_pool
+from kvcachepool.children import Outcome
+from kvcachepool.cluster import ApiError, NotLeaderError
+from kvcachepool.facts import Observed
+from kvcachepool.metrics import Metrics
+from kvcachepool.plan_types import Plan
+from kvcachepool.reconcile import Reconciler, Steps
+from kvcachepool.workqueue import BackoffError
+
+KEY = ("ns", "demo")
+RAW = {
+    "metadata": {"namespace": "ns", "name": "demo", "uid": "u", "generation": 3},
+    "spec": {"model": {"id": "m"}, "backend": {"native": {"cpuBytes": "1Gi"}}},
+}
+
+
+class Rig:
+    """Every part is this object; `calls` has the order."""
+
+    def __init__(self, raw=RAW) -> None:
+        self.calls: list[str] = []
+        self.raw = raw
+        self.owner = ""
+        self.outcome = Outcome()
+        self.status = PoolStatus(observed_generation=3)
+        self.seen: Observed | None = None
+        self.write_error: Exception | None = None
+
+        async def observe(_pool):
+            self.calls.append("observe")
+            return Observed()
+
+        def status(_pool, _plan, observed, _now):
+            self.calls.append("status")
+            self.seen = observed
+            return self.status
+
+        steps = Steps(
+            parse=parse_pool,
+            observe=observe,
+            plan=lambda _pool, _observed: self.calls.append("plan") or Plan(None),
+            status=status,
+            invalid_status=lambda *_: self.calls.append("refuse") or self.status,
+            transitions=lambda _before, _after: [SimpleNamespace(type="Normal", reason="R", message="m")],
+            verify=lambda *_: self.calls.append("verify"),
+            forget=lambda key: self.calls.append("forget"),
+        )
+        self.reconciler = Reconciler(
+            steps,
+            cache=SimpleNamespace(pool=lambda _key: self.raw, put=self.put),
+            cluster=SimpleNamespace(apply_status=self.apply_status, post_event=self.post_event),
+            children=SimpleNamespace(apply=self.apply, prune=self.prune, forget=lambda _key=None: None),
+            claims=SimpleNamespace(other_owner=self.other_owner),
+            metrics=Metrics(),
+            resync_seconds=30.0,
+        )
+
+    def put(self, written):
+        self.raw = written
+
+    async def other_owner(self, _namespace):
+        return self.owner
+
+    async def apply(self, _key, uid, _objects):
+        assert uid == "u"
+        self.calls.append("apply")
+        return self.outcome
+
+    async def prune(self, _key, _uid, _children):
+        self.calls.append("prune")
+        return []
+
+    async def apply_status(self, _namespace, _name, uid, status):
+        assert uid == "u"
+        if self.write_error is not None:
+            raise self.write_error
+        self.calls.append("write status")
+        return self.raw | {"status": status}
+
+    async def post_event(self, *_):
+        self.calls.append("event")
+
+
+async def test_the_order_of_a_pass():
+    rig = Rig()
+    assert await rig.reconciler.run(KEY) == 30.0
+    assert rig.calls == ["observe", "plan", "apply", "prune", "status", "write status", "event", "verify"]
+
+
+async def test_an_equal_status_is_not_written():
+    rig = Rig()
+    await rig.reconciler.run(KEY)
+    rig.calls.clear()
+    await rig.reconciler.run(KEY)
+    assert rig.calls == ["observe", "plan", "apply", "prune", "status", "verify"]
+
+
+async def test_a_change_is_looked_at_again_soon():
+    rig = Rig()
+    rig.outcome = Outcome(changed=["Deployment/x"])
+    assert await rig.reconciler.run(KEY) == 1.0
+
+
+async def test_a_failed_apply_is_in_the_status_before_the_pass_backs_off():
+    rig = Rig()
+    rig.outcome = Outcome(failed="Deployment/x", error=ApiError(403, "exceeded quota"))
+    with pytest.raises(BackoffError, match="exceeded quota"):
+        await rig.reconciler.run(KEY)
+    assert rig.seen.apply_errors == (("Deployment/x", 403, "exceeded quota"),)
+    assert rig.calls == ["observe", "plan", "apply", "status", "write status", "event", "verify"]
+
+
+@pytest.mark.parametrize("error", [ApiError(503, "away"), NotLeaderError("no lease")])
+async def test_trouble_with_the_status_is_an_expected_failure(error):
+    rig = Rig()
+    rig.write_error = error
+    with pytest.raises(BackoffError):
+        await rig.reconciler.run(KEY)
+    assert "event" not in rig.calls, "nobody is told of what was not written"
+
+
+async def test_an_invalid_spec_waits_for_its_edit():
+    rig = Rig(RAW | {"spec": {}})
+    assert await rig.reconciler.run(KEY) is None
+    assert rig.calls == ["refuse", "write status", "event"]
+
+
+async def test_another_installations_pool_is_left_alone():
+    rig = Rig()
+    rig.owner = "op/other"
+    assert await rig.reconciler.run(KEY) == 30.0
+    assert rig.calls == []
+
+
+@pytest.mark.parametrize("raw", [None, RAW | {"metadata": RAW["metadata"] | {"deletionTimestamp": "now"}}])
+async def test_a_pool_that_goes_is_forgotten(raw):
+    rig = Rig()
+    rig.raw = raw
+    assert await rig.reconciler.run(KEY) is None
+    assert rig.calls == ["forget"]
