@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CRD_FILE = ROOT / "crds" / "kvcachepools.kvcachepool.io.yaml"
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 30) -> None:
+def eventually(holds: Callable[[], bool], seconds: float = 90) -> None:
     """Wait for what the API server does a moment later, such as serving a changed CRD."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -1,6 +1,6 @@
 """What the operator may do: nothing that it does not need."""
 
-from kvcachepool import claims, rbac
+from kvcachepool import rbac
 
 READ_ONLY = {"get", "list", "watch"}
 
@@ -49,7 +49,7 @@ def test_nothing_that_could_widen_its_own_rights() -> None:
 def test_leases_outside_the_own_namespace_are_the_claim_alone() -> None:
     for rule in rbac.RULES:
         if "leases" in rule.resources and rule.scope is not rbac.Scope.OWN and "create" not in rule.verbs:
-            assert rule.names == (claims.LEASE_NAME,)
+            assert rule.names == (rbac.CLAIM_LEASE,)
 
 
 def test_a_name_never_limits_create_or_list() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvcachepool.workqueue import BackoffError, Key, WorkQueue
@@ -44,6 +44,7 @@ def queue_of(work: Recorder, **options: object) -> WorkQueue:
     return WorkQueue(work, spread=lambda: 1.0, **options)  # type: ignore[arg-type]
 
 
+@settings(deadline=None)  # real time says nothing here
 @given(
     adds=st.lists(st.tuples(st.floats(0, 5), st.sampled_from([A, B, C])), min_size=1, max_size=40),
     seconds=st.floats(0, 2),
@@ -73,6 +74,7 @@ def test_no_key_is_worked_twice_at_once_and_no_key_is_lost(adds, seconds, delay,
     run(scenario())
 
 
+@settings(deadline=None)
 @given(gap=st.floats(0, 0.1), seconds=st.floats(0, 0.3))
 def test_the_last_of_two_edits_wins(gap, seconds):
     async def scenario() -> None:

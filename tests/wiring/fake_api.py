@@ -43,6 +43,7 @@ class FakeApi:
         """Gives (status, message) for a request that is to fail; status 0 closes the connection."""
         self.crd = True
         self.version = 100
+        self._expired = 0
         self._history: list[tuple[int, str, str, Json]] = []
         self._changed: asyncio.Condition
         self._loop: asyncio.AbstractEventLoop
@@ -76,9 +77,9 @@ class FakeApi:
         """Requests that change something, in order, Leases left out."""
         return [r for r in self.requests if r[0] != "GET" and "/leases" not in r[1]]
 
-    def put(self, obj: Json) -> Json:
-        """Creates or replaces an object as a user or a controller does."""
-        return asyncio.run_coroutine_threadsafe(self._store(copy.deepcopy(obj)), self._loop).result(10)
+    def put(self, obj: Json, *, seen: bool = True) -> Json:
+        """Creates or replaces an object as a user or a controller does; `seen` False: in a gap of every watch."""
+        return asyncio.run_coroutine_threadsafe(self._store(copy.deepcopy(obj), seen), self._loop).result(10)
 
     def delete(self, plural: str, namespace: str, name: str, *, seen: bool = True) -> None:
         """Removes an object; `seen` False: in a gap of every watch."""
@@ -87,7 +88,7 @@ class FakeApi:
     def get(self, plural: str, namespace: str, name: str) -> Json:
         return self.objects[(plural, namespace, name)]
 
-    async def _store(self, obj: Json) -> Json:
+    async def _store(self, obj: Json, seen: bool = True) -> Json:
         plural = next(p for p, kind in _KIND.items() if kind == obj["kind"])
         metadata = obj["metadata"]
         key = (plural, metadata["namespace"], metadata["name"])
@@ -98,7 +99,8 @@ class FakeApi:
         if old is None or old.get("spec") != obj.get("spec"):
             metadata["generation"] = (old["metadata"].get("generation", 0) if old else 0) + 1
         self.objects[key] = obj
-        await self._publish("MODIFIED" if old else "ADDED", plural, obj)
+        if seen:
+            await self._publish("MODIFIED" if old else "ADDED", plural, obj)
         return obj
 
     async def _remove(self, key: tuple[str, str, str], seen: bool = True) -> None:
@@ -215,7 +217,12 @@ class FakeApi:
         await response.prepare(request)
         since = int(request.query.get("resourceVersion", "0"))
         wanted = request.query.get("labelSelector")
+        expired = self._expired
         while self.crd or plural != "kvcachepools":
+            if expired != self._expired:
+                gone = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}}
+                await response.write(json.dumps(gone).encode() + b"\n")
+                break
             for version, change, p, obj in list(self._history):
                 if version <= since or p != plural or namespace not in (None, obj["metadata"]["namespace"]):
                     continue
@@ -226,6 +233,16 @@ class FakeApi:
             async with self._changed:
                 await self._changed.wait()
         return response
+
+    def expire_watches(self) -> None:
+        """Every watch ends with "410 Gone", as after a compaction."""
+
+        async def expire() -> None:
+            self._expired += 1
+            async with self._changed:
+                self._changed.notify_all()
+
+        asyncio.run_coroutine_threadsafe(expire(), self._loop).result(10)
 
     def drop_crd(self) -> None:
         """The CRD and its objects go; watches of it end."""

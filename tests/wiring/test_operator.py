@@ -88,6 +88,17 @@ async def test_what_a_gap_of_the_watch_hid_is_found_by_the_relist(api, client):
         await until(lambda: ("services", "ns", "demo-engines") in api.objects)
 
 
+async def test_a_watch_that_is_too_old_is_begun_anew(api, client):
+    async with replica(client):
+        api.put(pool())
+        await until(lambda: status_of(api))
+        api.put(pool("hidden"), seen=False)
+        api.expire_watches()
+        await until(lambda: status_of(api, "hidden"))
+        api.put(pool("after"))
+        await until(lambda: status_of(api, "after"))
+
+
 async def test_a_pool_whose_endpoint_hangs_delays_no_other(api, client):
     async def observe(seen):
         if seen.metadata.name.startswith("hanging"):

@@ -1,6 +1,7 @@
 """`kvcachepool run`: the operator itself. All else is set by `KVCP_*` variables, see settings.py."""
 
 import asyncio
+import logging
 
 import click
 
@@ -35,4 +36,8 @@ def run(log_level: str, log_format: str) -> None:
         raise click.ClickException(str(error)) from error
     if settings.lease_namespace and not settings.identity:
         raise click.ClickException("KVCP_IDENTITY: found none, expected this replica's name (the pod's name)")
-    asyncio.run(service.serve(settings))
+    try:
+        asyncio.run(service.serve(settings))
+    except Exception as error:
+        logging.getLogger(__name__).exception("the operator ends; it is expected to be started anew")
+        raise SystemExit(1) from error
