@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from kvcachepool import rbac
+from kvcachepool import policy, rbac
 from kvcachepool.api.crd import CRD_NAME, crd
 from kvcachepool.api.reference import api_reference
 from kvcachepool.schema.coverage import schema_reference
@@ -68,6 +68,40 @@ def rules_template() -> str:
     return "\n".join(parts)
 
 
+class _PolicyDumper(_Dumper):
+    """Expressions of several lines stay so."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_PolicyDumper.add_representer(str, _text)
+
+
+def policy_template() -> str:
+    """The admission policy and its bindings. They are cluster-scoped, so only with scope `cluster`."""
+    body = "---\n".join(
+        yaml.dump(obj, Dumper=_PolicyDumper, sort_keys=False, width=10_000, allow_unicode=True)
+        for obj in (policy.policy("NAME"), *policy.bindings("NAME"))
+    )
+    if "{{" in body:
+        raise ValueError("the policy holds {{, which Helm would take for a template")
+    name = '{{ include "kvcachepool-operator.clusterName" $ }}-schema'
+    labels = '  labels:\n    {{- include "kvcachepool-operator.labels" $ | nindent 4 }}\n'
+    lines = []
+    for line in body.splitlines(keepends=True):
+        named = line.startswith(("  name: NAME", "  policyName: NAME"))
+        lines.append(line.replace("NAME", name) if named else line)
+        if line.startswith("  name: NAME"):
+            lines.append(labels)
+    begin = (
+        f"{{{{- /* {_NOTE} Source: operator/kvcachepool/policy.py */ -}}}}\n"
+        '{{- if and .Values.admission.policy.enabled (eq .Values.scope "cluster") }}\n'
+    )
+    return f"{begin}{''.join(lines)}{{{{- end }}}}\n"
+
+
 def permissions_reference() -> str:
     """Documentation of what the operator may do and why."""
     places = {
@@ -100,6 +134,7 @@ def outputs() -> Mapping[Path, str]:
         Path("crds") / f"{CRD_NAME}.yaml": crd_manifest(),
         CHART / "crd.yaml": crd_template(),
         CHART / "_rules.tpl": rules_template(),
+        CHART / "admission-policy.yaml": policy_template(),
         Path("docs/reference/api.md"): api_reference(),
         Path("docs/reference/cache-schema.md"): schema_reference(),
         Path("docs/reference/conditions.md"): conditions_reference(),

@@ -201,16 +201,18 @@ class Cluster:
         path = RESOURCES[obj["kind"]].path(obj["metadata"]["namespace"], obj["metadata"]["name"])
         return await self._json("update", obj["kind"], "PUT", path, body=obj)
 
-    async def post_event(self, pool: tuple[str, str], uid: str, kind: str, reason: str, message: str) -> None:
-        """Posts an Event about a pool; `kind` is Normal or Warning."""
+    async def post_event(
+        self, key: tuple[str, str], uid: str, kind: str, reason: str, message: str, *, about: str = constants.KIND
+    ) -> None:
+        """Posts an Event about a pool, or about the `Pod` of that namespace and name; `kind` is Normal or Warning."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        namespace, name = pool
+        namespace, name = key
         body = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"namespace": namespace, "name": f"{name[:200].rstrip('.-')}.{uuid.uuid4().hex[:16]}"},
             "involvedObject": {
-                "apiVersion": constants.API_VERSION, "kind": constants.KIND,
+                "apiVersion": constants.API_VERSION if about == constants.KIND else "v1", "kind": about,
                 "namespace": namespace, "name": name, "uid": uid,
             },
             "type": kind,

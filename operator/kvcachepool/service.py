@@ -25,6 +25,7 @@ from kvcachepool.metrics import Metrics
 from kvcachepool.reconcile import Reconciler, Steps
 from kvcachepool.relist import Relist
 from kvcachepool.settings import Settings
+from kvcachepool.strangers import Strangers
 from kvcachepool.watchcache import WatchCache
 from kvcachepool.workqueue import Key, WorkQueue
 
@@ -72,6 +73,7 @@ class Operator:
         )
         self.queue = WorkQueue(self.reconciler.run, workers=settings.workers, on_pass=self._passed)
         self.relist = Relist(self.cluster, self.cache, namespaces=settings.namespaces, changed=self.queue.add)
+        self.strangers = Strangers(self.cluster, self.cache, leads=lambda: self.leadership.leads)
         self.health = Health(
             self.metrics.registry, alive=(self._watch_problem, self._queue_problem), ready=(lambda: self._waiting,)
         )
@@ -93,6 +95,7 @@ class Operator:
                 return
             background = [
                 asyncio.create_task(self.relist.forever(), name="relist"),
+                asyncio.create_task(self.strangers.forever(), name="strangers"),
                 asyncio.create_task(self._campaign(), name="leadership"),
             ]
             await self._watch(stop, background)

@@ -71,6 +71,13 @@ class WatchCache:
         """Other objects with the pool's label, by (kind, name), whoever owns them."""
         return {(ref[0], ref[2]): self._entries[ref].obj for ref in self._refs(key) if ref[0] != "Pod"}
 
+    def strangers(self) -> tuple[Object, ...]:
+        """Pods with the label of a pool that does not exist, by namespace and name."""
+        labels = sorted(label for label in self._members if label not in self._pool_of_label)
+        return tuple(
+            self._entries[ref].obj for label in labels for ref in sorted(self._members[label]) if ref[0] == "Pod"
+        )
+
     def event(self, change: str | None, obj: Mapping[str, Any]) -> set[Key]:
         """Takes a watch event (ADDED, MODIFIED, DELETED; None from a listing); gives the pools to look at.
 

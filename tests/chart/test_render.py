@@ -7,13 +7,19 @@ import pytest
 import yaml
 
 from hack.generate import ROOT, outputs
-from kvcachepool import __version__, rbac
+from kvcachepool import __version__, policy, rbac
 from kvcachepool.settings import Settings
 from tests.chart import helm
 
 pytestmark = helm.needs_helm()
 
-CLUSTER_KINDS = {"ClusterRole", "ClusterRoleBinding"}
+CLUSTER_KINDS = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "MutatingWebhookConfiguration",
+}
 CRD_FILE = ROOT / "crds" / "kvcachepools.kvcachepool.io.yaml"
 
 
@@ -36,6 +42,22 @@ def test_the_crd_is_the_one_in_crds(keep: bool) -> None:
 
 def test_the_crd_can_be_left_out() -> None:
     assert "CustomResourceDefinition" not in helm.kinds(helm.template({"crds": {"install": False}}))
+
+
+def test_the_admission_policy_is_the_operators_own() -> None:
+    name = f"kvcp-kvcachepool-operator-{helm.NAMESPACE}-schema"
+    rendered = [
+        {**item, "metadata": {k: v for k, v in item["metadata"].items() if k != "labels"}}
+        for item in helm.defaults()
+        if item["kind"].startswith("ValidatingAdmissionPolicy")
+    ]
+    key = lambda item: (item["kind"], item["metadata"]["name"])  # noqa: E731
+    assert sorted(rendered, key=key) == sorted([policy.policy(name), *policy.bindings(name)], key=key)
+
+
+def test_the_admission_policy_can_be_left_out() -> None:
+    objects = helm.template({"admission": {"policy": {"enabled": False}}})
+    assert not [kind for kind in helm.kinds(objects) if kind.startswith("ValidatingAdmissionPolicy")]
 
 
 def test_no_hooks_so_that_uninstall_needs_no_running_pod() -> None:

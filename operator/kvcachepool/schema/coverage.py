@@ -71,8 +71,9 @@ def schema_reference() -> str:
         "# The cache schema, field by field",
         "",
         "Everything here must be the same in every member of a pool. The digest of all of it is a label of every "
-        "engine and the prefix of every key, so that a member that differs misses. The columns on the right say why that is "
-        "needed: what the engine's own key covers, and what would happen to members that differ if they shared keys.",
+        "engine and the prefix of every key, so that a member that differs misses. The columns on the right say why "
+        "that is needed: what the engine's own key covers, and what would happen to members that differ if they shared "
+        "keys.",
         "",
         *(f"- `{backend}` ({data.versions[backend]}): `{key}`" for backend, key in data.key.items()),
         "",

@@ -3,6 +3,7 @@
 from kvcachepool import constants, names
 from kvcachepool.api.status import EnginesStatus, HitRateStatus, SchemaStatus, StoreStatus
 from kvcachepool.quantity import format_bytes
+from kvcachepool.status.admitted import admitted
 from kvcachepool.status.context import Context
 from kvcachepool.status.text import step
 
@@ -12,7 +13,11 @@ def schema_status(context: Context) -> SchemaStatus:
     planned = context.plan.schema
     if planned is None or planned.digest != context.digest:
         return context.pool.status.schema_
-    return SchemaStatus(digest=planned.digest, canonical=planned.canonical)
+    return SchemaStatus(
+        digest=planned.digest,
+        canonical=planned.canonical,
+        admitted=admitted(context.pool, context.plan, context.observed),
+    )
 
 
 def store_status(context: Context) -> StoreStatus | None:
