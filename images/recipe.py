@@ -119,6 +119,7 @@ def recipe(name: str, pins: Pins) -> Recipe:
             arguments={
                 "VARIANT": "cpu",
                 "CUDA": "none",
+                "CACHE": "/opt/kvcachepool/vllm-cache",  # read-only, filled at build
                 "UV_VERSION": pins.uv,
                 "ENGINE_VERSION": pins.cpu_engine,
                 "MOONCAKE_VERSION": pins.mooncake,
@@ -144,5 +145,5 @@ def cuda_arguments(major: str, pins: Pins) -> dict[str, str]:
 
 
 def cuda_tag(major: str, pins: Pins) -> str:
-    """Tag of the engine image for a CUDA major version, such as 0.33.0-cuda13."""
-    return f"{pins.engine}-cuda{major}"
+    """Tag of the engine image for a CUDA major version, such as 0.33.0-cu13, as the operator asks for it."""
+    return f"{pins.engine}-cu{major}"

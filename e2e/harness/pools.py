@@ -71,12 +71,13 @@ def tiny_engines(images: dict[str, str], *, version: str, **fields: Any) -> Json
 
 
 def native_pool(images: dict[str, str], name: str, namespace: str, **engines: Any) -> Json:
-    """One engine with CPU offload."""
+    """One engine whose cache is 1 GiB of host memory; as it computes on the CPU, it asks for no device."""
     _, tag = images["engine-cpu"].rsplit(":", 1)
-    fields = {"replicas": 1} | engines
+    env = [{"name": key, "value": value} for key, value in ENGINE_ENV.items() if key != "VLLM_CPU_KVCACHE_SPACE"]
+    fields = {"replicas": 1, "gpu": {"resourceName": ""}, "env": env} | engines
     return tiny_pool(
         images, name, namespace,
-        backend={"native": {"cpuBytes": "256Mi"}},
+        backend={"native": {"cpuBytes": "1Gi"}},
         store=None,
         engines=tiny_engines(images, version=tag.split("-")[0], **fields),
     )  # fmt: skip

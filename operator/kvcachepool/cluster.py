@@ -5,7 +5,9 @@ write (the Lease's rest): without time left it raises NotLeaderError, and no wri
 """
 
 import json
+import logging
 import math
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +19,9 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 
 from kvcachepool import constants
+from kvcachepool.crd_skew import REMEDY, Path, undeclared_field, without
+
+logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 
@@ -25,6 +30,8 @@ _PAGE = 500
 _MAX_MESSAGE = 1024
 _SHOWN_ERROR = 500
 _APPLY = "application/apply-patch+yaml"
+_SKEW_SECONDS = 600.0
+"""How long a field counts as undeclared before it is tried again: the CRD may have been upgraded."""
 _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
@@ -111,6 +118,13 @@ class Cluster:
         self._write_seconds_left = write_seconds_left
         self._on_call = on_call
         self._identity = identity
+        self._undeclared: dict[Path, float] = {}
+
+    def undeclared(self) -> tuple[Path, ...]:
+        """Status fields that the installed CRD does not know; empty unless it is older than the operator."""
+        now = time.monotonic()
+        self._undeclared = {path: until for path, until in self._undeclared.items() if until > now}
+        return tuple(self._undeclared)
 
     async def served(self) -> bool:
         """Whether the CRD is installed and served."""
@@ -173,14 +187,26 @@ class Cluster:
         return await self._apply(obj["kind"], path, {**obj, "metadata": metadata})
 
     async def apply_status(self, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> Json:
-        """Server-side apply of a pool's whole status; fields left out are removed."""
-        body = {
-            "apiVersion": constants.API_VERSION,
-            "kind": constants.KIND,
-            "metadata": {"namespace": namespace, "name": name, "uid": uid},
-            "status": dict(status),
-        }
-        return await self._apply(constants.KIND, RESOURCES[constants.KIND].path(namespace, name, "status"), body)
+        """Server-side apply of a pool's whole status; fields left out are removed.
+
+        Fields that an older CRD does not declare are left out and remembered (`undeclared`).
+        """
+        path = RESOURCES[constants.KIND].path(namespace, name, "status")
+        while True:
+            body = {
+                "apiVersion": constants.API_VERSION,
+                "kind": constants.KIND,
+                "metadata": {"namespace": namespace, "name": name, "uid": uid},
+                "status": without(status, self.undeclared()),
+            }
+            try:
+                return await self._apply(constants.KIND, path, body)
+            except ApiError as error:
+                unknown = undeclared_field(error.message)
+                if unknown is None or unknown in self._undeclared:
+                    raise
+                self._undeclared[unknown] = time.monotonic() + _SKEW_SECONDS
+                logger.warning("status.%s is not written: %s", ".".join(unknown), REMEDY)
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Deletes the object of that uid; already gone or replaced by another is as good."""

@@ -60,12 +60,14 @@ class Metrics:
         leads: Callable[[], bool],
         pools: Callable[[], int],
         idle: Callable[[], float],
+        undeclared: Callable[[], int],
     ) -> None:
         """Gauges that are read when Prometheus asks."""
         for name, help_text, read in (
             ("queue_depth", "Pools that wait for a worker.", depth),
             ("leader", "1: this replica holds the Lease.", leads),
             ("pools", "Known pools.", pools),
+            ("crd_undeclared_fields", "Status fields that the installed CRD is too old for.", undeclared),
             ("last_pass_age_seconds", "Seconds since a pass ended; NaN before the first.", idle),
         ):
             gauge = Gauge(f"kvcachepool_operator_{name}", help_text, registry=self.registry)

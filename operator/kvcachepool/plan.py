@@ -54,7 +54,7 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
             outdated.append(workload.component)
     services = [
         *backend.services(pool),
-        service(pool, constants.ENGINE, "engines", {"http": constants.ENGINE_PORT}, digest=schema.digest),
+        service(pool, constants.ENGINE, "engines", {"http": constants.ENGINE_PORT}),
     ]
     objects = (*services, *deployments)
     return Plan(

@@ -17,6 +17,7 @@ from kvcachepool.api.pool import Metadata
 from kvcachepool.children import Children, Outcome
 from kvcachepool.claims import Claims
 from kvcachepool.cluster import ApiError, Cluster, NotLeaderError
+from kvcachepool.crd_skew import REMEDY, without
 from kvcachepool.facts import Object, Observed
 from kvcachepool.findings import Finding
 from kvcachepool.metrics import Metrics
@@ -154,16 +155,22 @@ class Reconciler:
     async def _publish(self, key: Key, metadata: Metadata, before: PoolStatus, status: PoolStatus) -> None:
         """Writes the status if it differs, then posts what changed in it."""
         self._metrics.publish(key, status)
-        if status.dump() == before.dump():
+        undeclared = self._cluster.undeclared()
+        if without(status.dump(), undeclared) == before.dump():
             return
         written = await self._cluster.apply_status(*key, metadata.uid, status.dump())
         self._cache.put(written)
         for event in self._steps.transitions(before, status):
             logger.info("%s/%s: %s: %s", *key, event.reason, event.message)
-            try:
-                await self._cluster.post_event(key, metadata.uid, event.type, event.reason, event.message)
-            except ApiError as error:  # the condition says the same; an Event is not worth another pass
-                logger.warning("%s/%s: event %s was not posted: %s", *key, event.reason, error)
+            await self._post(key, metadata.uid, event.type, event.reason, event.message)
+        for path in set(self._cluster.undeclared()) - set(undeclared):
+            await self._post(key, metadata.uid, "Warning", "CRDOutdated", f"status.{'.'.join(path)} is lost: {REMEDY}")
+
+    async def _post(self, key: Key, uid: str, kind: str, reason: str, message: str) -> None:
+        try:
+            await self._cluster.post_event(key, uid, kind, reason, message)
+        except ApiError as error:  # the condition says the same; an Event is not worth another pass
+            logger.warning("%s/%s: event %s was not posted: %s", *key, reason, error)
 
     def _next(self, key: Key, outcome: Outcome) -> float:
         if outcome.changed:

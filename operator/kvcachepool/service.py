@@ -84,6 +84,7 @@ class Operator:
             leads=lambda: self.leadership.leads,
             pools=lambda: len(self.cache.pools()),
             idle=lambda: time.monotonic() - self._last_pass,
+            undeclared=lambda: len(self.cluster.undeclared()),
         )
 
     async def run(self, stop: asyncio.Event) -> None:

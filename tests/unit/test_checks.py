@@ -134,3 +134,8 @@ def test_adapters_cannot_be_loaded_later() -> None:
     (message,) = findings(env("true"))
     assert "list adapters in lora of spec.schema" in message
     assert findings(env("0")) == []
+
+
+def test_the_engines_development_mode_is_refused() -> None:
+    (message,) = findings({"engines": {"env": [{"name": "VLLM_SERVER_DEV_MODE", "value": "1"}]}})
+    assert "VLLM_SERVER_DEV_MODE is not allowed: it serves /reset_prefix_cache" in message

@@ -79,7 +79,9 @@ def test_a_deleted_pool_leaves_no_series():
 
 def test_state_is_read_when_asked():
     metrics, depth = Metrics(), [3]
-    metrics.watch_state(depth=lambda: depth[0], leads=lambda: True, pools=lambda: 7, idle=lambda: math.nan)
+    metrics.watch_state(
+        depth=lambda: depth[0], leads=lambda: True, pools=lambda: 7, idle=lambda: math.nan, undeclared=lambda: 0
+    )
     depth[0] = 5
     read = metrics.registry.get_sample_value
     assert read("kvcachepool_operator_queue_depth") == 5

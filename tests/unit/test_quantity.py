@@ -1,3 +1,5 @@
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,10 +45,8 @@ def test_formatting_is_exact(value: int) -> None:
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_number_or_a_value_error(text: str) -> None:
-    try:
+    with contextlib.suppress(ValueError):
         assert parse_bytes(text) >= 0
-    except ValueError:
-        pass
 
 
 @given(st.integers(min_value=0, max_value=2**50), st.integers(min_value=1, max_value=2**30))

@@ -56,7 +56,9 @@ class Rig:
         self.reconciler = Reconciler(
             steps,
             cache=SimpleNamespace(pool=lambda _key: self.raw, put=self.put),
-            cluster=SimpleNamespace(apply_status=self.apply_status, post_event=self.post_event),
+            cluster=SimpleNamespace(
+                apply_status=self.apply_status, post_event=self.post_event, undeclared=self.undeclared
+            ),
             children=SimpleNamespace(apply=self.apply, prune=self.prune, forget=lambda _key=None: None),
             claims=SimpleNamespace(other_owner=self.other_owner),
             metrics=Metrics(),
@@ -77,6 +79,9 @@ class Rig:
     async def prune(self, _key, _uid, _children):
         self.calls.append("prune")
         return []
+
+    def undeclared(self):
+        return ()
 
     async def apply_status(self, _namespace, _name, uid, status):
         assert uid == "u"

@@ -15,7 +15,8 @@ class NativeBackend(ApiModel):
     """CPU offload inside each engine: nothing is shared between pods. The right choice for one replica."""
 
     cpu_bytes: Annotated[str, Quantity(least="64Mi")] = "8Gi"
-    """CPU memory for cached blocks, in all ranks of one engine together."""
+    """CPU memory for cached blocks, in all ranks of one engine together. For an engine that computes on the CPU it is
+    the cache itself, in whole GiB."""
 
 
 class MooncakeBackend(ApiModel):

@@ -79,7 +79,8 @@ class PoolSpec(ApiModel):
     verification: Verification = Verification()
     rollout_token: Annotated[str, Field(max_length=64)] | None = None
     """Any text. An operator upgrade never restarts pods; change this to move them to the new operator's
-    templates. That restarts the store, too, and so empties the pool."""
+    templates. Where the
+    templates differ that restarts the store, too, and so empties the pool; where they do not, nothing restarts."""
 
     @model_validator(mode="after")
     def _shared(self) -> "PoolSpec":

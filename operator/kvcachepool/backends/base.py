@@ -18,8 +18,8 @@ Json = dict[str, Any]
 class EngineParts:
     """What a backend adds to an engine pod."""
 
-    kv_transfer_config: Json
-    """The engine's `--kv-transfer-config`."""
+    kv_transfer_config: Json | None
+    """The engine's `--kv-transfer-config`; None for an engine without a connector."""
     env: tuple[Json, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
     """File name to content; mounted at `CONFIG_DIR`."""

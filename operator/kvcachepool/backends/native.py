@@ -1,7 +1,11 @@
 """CPU offload inside each engine. Nothing is shared between pods, and nothing else has to run.
 
-Source: vLLM 0.33.0, `vllm/distributed/kv_transfer/kv_connector/v1/offloading_connector.py`; `cpu_bytes_to_use` is
-the total over all ranks of one engine.
+An engine that computes on the CPU has its cached blocks in host memory anyway, and its offloading connector refuses
+to start there; it gets the memory as its cache and no connector.
+
+Source: vLLM 0.33.0, `vllm/distributed/kv_transfer/kv_connector/v1/offloading_connector.py` (`cpu_bytes_to_use` is the
+total over all ranks of one engine), `v1/kv_offload/cpu/spec.py` (CUDA-alike and XPU only) and `envs.py`
+(VLLM_CPU_KVCACHE_SPACE: whole GiB).
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,11 +17,17 @@ from kvcachepool.findings import Finding
 from kvcachepool.quantity import parse_bytes
 from kvcachepool.render.deployment import Workload
 from kvcachepool.render.memory import Term
+from kvcachepool.render.pod import env
 from kvcachepool.schema import CacheSchema
 from kvcachepool.schema.declared import declared_schema
 from kvcachepool.settings import Settings
 
 _CONNECTOR = "OffloadingConnector"
+_GIB = 2**30
+
+
+def _on_cpu(pool: KVCachePool) -> bool:
+    return pool.spec.engines.gpu.resource_name == ""
 
 
 class NativeBackend:
@@ -28,7 +38,8 @@ class NativeBackend:
 
     def schema(self, pool: KVCachePool) -> CacheSchema:
         """Blocks stay in their engine, but members still agree, so that a later shared backend finds them alike."""
-        return declared_schema(pool, connector=_CONNECTOR, store_version=None, kv_layout=pool.spec.schema_.kv_layout)
+        connector = "none" if _on_cpu(pool) else _CONNECTOR
+        return declared_schema(pool, connector=connector, store_version=None, kv_layout=pool.spec.schema_.kv_layout)
 
     def check(self, pool: KVCachePool) -> Iterable[Finding]:  # noqa: ARG002
         """The API checks all there is."""
@@ -45,6 +56,14 @@ class NativeBackend:
     def engine(self, pool: KVCachePool, digest: str) -> EngineParts:  # noqa: ARG002
         """The connector and its memory."""
         size = parse_bytes(self._cpu_bytes(pool))
+        if _on_cpu(pool):
+            space = -(-size // _GIB)
+            return EngineParts(
+                kv_transfer_config=None,
+                env=(env("VLLM_CPU_KVCACHE_SPACE", str(space)),),
+                memory=(Term("CPU cache", space * _GIB),),
+                inputs={"cpuBytes": size},
+            )
         return EngineParts(
             kv_transfer_config={
                 "kv_connector": _CONNECTOR,

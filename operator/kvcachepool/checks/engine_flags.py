@@ -58,7 +58,9 @@ def check_env(pool: KVCachePool, rendered: Mapping[str, str | None]) -> Iterable
                 field,
             )
         elif variable.name in REFUSED_ENV and (variable.value_from or variable.value not in OFF):
-            yield Finding("InvalidSpec", f"{field}: {variable.name}: {REFUSED_ENV[variable.name]}", field)
+            yield Finding(
+                "InvalidSpec", f"{field}: {variable.name} is not allowed: {REFUSED_ENV[variable.name]}", field
+            )
 
 
 def _expected(name: str, rendered: Mapping[str, str | None]) -> str:

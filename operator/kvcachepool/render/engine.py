@@ -45,7 +45,7 @@ def engine_memory(pool: KVCachePool, parts: EngineParts) -> MemoryNeed:
 def engine_args(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> list[str]:
     """The whole command line; the schema's flags are given even where they equal the engine's default, since a
     default may change between versions."""
-    spec = pool.spec
+    spec, connector = pool.spec, parts.kv_transfer_config
     args = [f"--model={_model_path(pool)}", f"--served-model-name={spec.model.served_name or spec.model.id}"]
     for flag in SCHEMA_FLAGS:
         value = schema.get(flag.field)
@@ -62,7 +62,7 @@ def engine_args(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> l
         "--enable-prompt-tokens-details",
         f"--port={constants.ENGINE_PORT}",
         f"--shutdown-timeout={spec.engines.shutdown_seconds}",
-        f"--kv-transfer-config={json.dumps(parts.kv_transfer_config, sort_keys=True)}",
+        *([f"--kv-transfer-config={json.dumps(connector, sort_keys=True)}"] if connector else []),
         *spec.engines.extra_args,
     ]
 

@@ -119,6 +119,7 @@ REFUSED_FLAGS: Final[Mapping[str, str]] = {
 REFUSED_ENV: Final[Mapping[str, str]] = {
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "an adapter loaded later under an old name and path would be read as a hit; "
     "list adapters in lora of spec.schema",
+    "VLLM_SERVER_DEV_MODE": "it serves /reset_prefix_cache, with which anybody can empty the pool for everybody",
 }
 """Variables that no member may set to anything but 0 or false, and why."""
 OFF: Final = frozenset({"", "0", "false", "False"})

@@ -39,10 +39,18 @@ def _slower(context: Context) -> str:
     nodes = {pod.node for pod in context.ready_engines if pod.node}
     if len(nodes) == 1:
         options.insert(0, "spec.backend.native, since all engines are on one node")
+    if context.plan.schema is not None and context.plan.schema.get("kvLayout") is None and _on_gpu(context):
+        options.append(
+            "spec.schema.attentionBackend (FLASH_ATTN or FLASHINFER, if the model allows): a block is one slice then"
+        )
     options.append("a faster network (RDMA)")
     need = result.break_even_gigabytes_per_second
     rate = f" Loads must reach {need} GB/s to pay." if need else ""
     return f"Reuse is slower than recompute here.{rate} What would help: {'; '.join(options)}."
+
+
+def _on_gpu(context: Context) -> bool:
+    return context.pool.spec.engines.gpu.resource_name != ""
 
 
 _ADVICE: Sequence[Callable[[Context], str]] = (_one_engine, _not_shared, _slower)

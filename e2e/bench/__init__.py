@@ -1,0 +1,1 @@
+"""`make bench`: speed and memory of the operator, as ratios against a reference of the same run."""
