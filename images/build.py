@@ -78,9 +78,7 @@ def build(name: str) -> BuiltImage:
         }
         # Layers are worth keeping only where a rebuild is frequent and the image small.
         layered = name == "operator"
-        buildah.bud(
-            REPOSITORY, REPOSITORY / chosen.dockerfile, built.ref, arguments, cache / "wheels", layers=layered
-        )
+        buildah.bud(REPOSITORY, REPOSITORY / chosen.dockerfile, built.ref, arguments, cache / "wheels", layers=layered)
         buildah.push(built.ref, built.archive)
         buildah.remove(chosen.repository, keep=built.ref if layered else None)
         _prune(archives, name)

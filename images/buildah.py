@@ -40,8 +40,7 @@ def run(command: Sequence[str | Path], environment: Mapping[str, str] | None = N
     result = subprocess.run(
         words,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
         env={**os.environ, **(environment or {})},

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -48,7 +49,6 @@ class Recipe:
     sources: tuple[str, ...]  # files and directories of the repository that are copied in
     arguments: Mapping[str, str]
     tag: str | None  # None: the key is the tag
-    unkeyed: Mapping[str, str] = field(default_factory=dict)  # arguments that do not make another image
 
     def key(self, repository: Path = REPOSITORY) -> str:
         """Twelve hexadecimal digits that change with the content."""
@@ -82,6 +82,15 @@ def _contents(repository: Path, sources: Iterable[str]) -> Iterable[str]:
             yield hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def operator_version(repository: Path = REPOSITORY) -> str:
+    """The version the operator's package gives itself."""
+    text = (repository / "operator" / "kvcachepool" / "__init__.py").read_text(encoding="utf-8")
+    match = re.search(r"^__version__.*=\s*\"(.+)\"$", text, re.MULTILINE)
+    if match is None:
+        raise ValueError("operator/kvcachepool/__init__.py has no __version__")
+    return match.group(1)
+
+
 def recipe(name: str, pins: Pins) -> Recipe:
     """The recipe of an image that can be built without a container registry."""
     build_base = RootFs(pins.debian, BUILD_PACKAGES)
@@ -94,7 +103,7 @@ def recipe(name: str, pins: Pins) -> Recipe:
             base=RootFs(pins.debian, PLAIN_PACKAGES),
             build_base=build_base,
             sources=("operator", "images/operator", "requirements/operator.lock"),
-            arguments={"UV_VERSION": pins.uv},
+            arguments={"UV_VERSION": pins.uv, "VERSION": operator_version()},
             tag=None,
         )
     if name == "mooncake":
