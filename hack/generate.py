@@ -64,6 +64,7 @@ def rules_template() -> str:
     parts = [f"{{{{- /* {_NOTE} Source: operator/kvcachepool/rbac.py */ -}}}}\n"]
     for scope in rbac.Scope:
         body = "".join(f"# {rule.why}\n{_yaml([rule.dump()]).removesuffix(chr(10))}\n" for rule in rbac.rules(scope))
+        body = body.replace(rbac.WEBHOOK, '{{ include "kvcachepool-operator.webhookName" . }}')
         parts.append(f'{{{{- define "kvcachepool-operator.rules.{scope.value}" -}}}}\n{body}{{{{- end }}}}\n')
     return "\n".join(parts)
 
@@ -108,18 +109,22 @@ def permissions_reference() -> str:
         rbac.Scope.WATCHED: "In the whole cluster, or in each watched namespace (scope `namespaces`)",
         rbac.Scope.CLAIMED: "Besides, in each watched namespace (scope `namespaces` only)",
         rbac.Scope.OWN: "In the operator's own namespace",
+        rbac.Scope.OWN_WEBHOOK: "Besides, in its own namespace, while it keeps the webhook's certificate itself",
+        rbac.Scope.CLUSTER_WEBHOOK: "In the cluster, while it keeps the webhook's certificate itself",
     }
     lines = [
         "# Permissions of the operator",
         "",
-        "Nothing cluster-scoped, no wildcard, nothing written to a pool but its status. Of Secrets and claims only "
-        "the existence of one that a pool names is asked for.",
+        "No wildcard, nothing cluster-scoped but the operator's own webhook configuration, nothing written to a pool but "
+        "its status. Of Secrets and claims only the existence of one that a pool names is asked for, and the one Secret "
+        "with the webhook's certificate is kept.",
         "",
     ]
     for scope, place in places.items():
         lines += [f"## {place}", "", "| API group | Resources | Verbs | Why |", "|---|---|---|---|"]
         for rule in rbac.rules(scope):
-            names = f" (only {', '.join(f'`{name}`' for name in rule.names)})" if rule.names else ""
+            told = [name.replace(rbac.WEBHOOK, "RELEASE-…-inject") for name in rule.names]
+            names = f" (only {', '.join(f'`{name}`' for name in told)})" if told else ""
             lines.append(
                 f"| {rule.group or 'core'} | {', '.join(rule.resources)}{names} | {', '.join(rule.verbs)} "
                 f"| {rule.why} |"

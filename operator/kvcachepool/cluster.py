@@ -58,6 +58,7 @@ RESOURCES: Mapping[str, Resource] = {
     "Event": Resource("/api/v1", "events"),
     "Deployment": Resource("/apis/apps/v1", "deployments"),
     "Lease": Resource("/apis/coordination.k8s.io/v1", "leases"),
+    "MutatingWebhookConfiguration": Resource("/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations"),
 }
 
 
@@ -136,7 +137,7 @@ class Cluster:
             raise
         return any(resource.get("name") == constants.PLURAL for resource in found.get("resources", ()))
 
-    async def get(self, kind: str, namespace: str, name: str) -> Json | None:
+    async def get(self, kind: str, namespace: str | None, name: str) -> Json | None:
         """One object, or None when there is none."""
         try:
             return await self._json("get", kind, "GET", RESOURCES[kind].path(namespace, name))
@@ -176,6 +177,16 @@ class Cluster:
             following = page["metadata"].get("continue") or ""
             if not following:
                 return items, page["metadata"].get("resourceVersion", "")
+
+    async def merge(
+        self, kind: str, namespace: str | None, name: str, patch: Mapping[str, Any], *, strategic: bool = False
+    ) -> Json:
+        """Merges `patch` into an object that is not a pool's; `strategic`: lists by their items' keys. With a
+        resourceVersion in it, a 409 says that the object was changed since."""
+        content = f"application/{'strategic-' if strategic else ''}merge-patch+json"
+        path = RESOURCES[kind].path(namespace, name)
+        query = [("fieldManager", constants.FIELD_MANAGER)]
+        return await self._json("patch", kind, "PATCH", path, query=query, body=patch, content_type=content)
 
     async def apply(self, obj: Mapping[str, Any], *, uid: str = "") -> Json:
         """Server-side apply of the fields in `obj`; the answer is the whole object.

@@ -58,6 +58,11 @@ class WatchCache:
         """The KVCachePool as last seen."""
         return self.get(constants.KIND, *key)
 
+    def pool_of_label(self, label: Key) -> Object | None:
+        """The KVCachePool that (namespace, value of the pool label) means."""
+        key = self._pool_of_label.get(label)
+        return None if key is None else self.pool(key)
+
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """One object as last seen."""
         entry = self._entries.get((kind, namespace, name))

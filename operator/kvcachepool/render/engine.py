@@ -9,6 +9,7 @@ from kvcachepool.backends.base import CONFIG_DIR, EngineParts
 from kvcachepool.compat.pins import PINS
 from kvcachepool.quantity import format_bytes, parse_bytes
 from kvcachepool.render.deployment import Workload, one_by_one
+from kvcachepool.render.files import file_annotations, files_volume
 from kvcachepool.render.memory import MemoryNeed, Term
 from kvcachepool.render.pod import (
     CONTAINER_SECURITY,
@@ -27,7 +28,6 @@ Json = dict[str, Any]
 _MODEL_MOUNT: Final = "/models/pool"
 _GRACE_MARGIN: Final = 30
 """On top of the engine's own shutdown time: unmounting a segment, closing connections."""
-_ANNOTATION_FILE: Final = f"{constants.GROUP}/"
 
 
 def engine_memory(pool: KVCachePool, parts: EngineParts) -> MemoryNeed:
@@ -129,7 +129,7 @@ def engine_workload(pool: KVCachePool, settings: Settings, schema: CacheSchema, 
         volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": claim.claim_name, "readOnly": True}})
         main["volumeMounts"].append({"name": "model", "mountPath": _MODEL_MOUNT, "readOnly": True})
     if parts.files:
-        volumes.append(_files_volume(parts.files))
+        volumes.append(files_volume("config", parts.files))
         main["volumeMounts"].append({"name": "config", "mountPath": CONFIG_DIR, "readOnly": True})
     waits = [wait_container(_image(pool, settings), *parts.wait_for)] if parts.wait_for else []
     return Workload(
@@ -147,7 +147,7 @@ def engine_workload(pool: KVCachePool, settings: Settings, schema: CacheSchema, 
             scheduling=engines.scheduling,
             grace_seconds=engines.shutdown_seconds + _GRACE_MARGIN,
         ),
-        pod_annotations={f"{_ANNOTATION_FILE}{name}": text for name, text in parts.files.items()},
+        pod_annotations=file_annotations(parts.files),
         inputs=_inputs(pool, schema, parts),
         progress_seconds=engines.startup_seconds + 600,
     )
@@ -161,16 +161,6 @@ def _inputs(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> Json:
         spec.pop(name, None)
     engines = {k: v for k, v in spec.pop("engines", {}).items() if k not in {"replicas", "maxSurge"}}
     return {"spec": spec, "engines": engines, "schema": schema.digest, "backend": parts.inputs}
-
-
-def _files_volume(files: dict[str, str]) -> Json:
-    """Files out of the pod's own annotations: they cannot be changed under a running pod, need no ConfigMap to be
-    kept in step, and a changed file is a changed template."""
-    items = [
-        {"path": name, "fieldRef": {"fieldPath": f"metadata.annotations['{_ANNOTATION_FILE}{name}']"}}
-        for name in sorted(files)
-    ]
-    return {"name": "config", "downwardAPI": {"items": items}}
 
 
 def _model_path(pool: KVCachePool) -> str:
