@@ -138,8 +138,12 @@ def push(reference: str, archive: Path) -> None:
 
 
 def remove(repository: str, keep: str | None) -> None:
-    """Remove all images of a repository but one, and what no image needs any more."""
+    """Remove all images of a repository but one; without one to keep, also layers that no image needs any more.
+
+    Not with one to keep: the layers of its first stage belong to no image, and spare the next build their work.
+    """
     for reference in images():
         if reference.startswith(f"{repository}:") and reference != keep:
             buildah("rmi", reference)
-    buildah("rmi", "--prune")
+    if keep is None:
+        buildah("rmi", "--prune")

@@ -149,3 +149,19 @@ def test_a_root_file_system_is_made_once_and_never_half(monkeypatch: pytest.Monk
     assert buildah.debian(rootfs, tmp_path) == archive
     assert len(commands) == 1
     assert f"--include={','.join(rootfs.packages)}" in commands[0]
+
+
+def test_cleaning_up_spares_the_layers_of_an_image_that_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[tuple[str | Path, ...]] = []
+
+    def record(*arguments: str | Path) -> str:
+        commands.append(arguments)
+        return ""
+
+    monkeypatch.setattr(buildah, "images", lambda: {"r/a:1", "r/a:2", "r/ab:1"})
+    monkeypatch.setattr(buildah, "buildah", record)
+    buildah.remove("r/a", keep="r/a:2")
+    assert commands == [("rmi", "r/a:1")]
+    commands.clear()
+    buildah.remove("r/a", keep=None)
+    assert sorted(commands) == [("rmi", "--prune"), ("rmi", "r/a:1"), ("rmi", "r/a:2")]
