@@ -14,8 +14,9 @@ ENGINE_ARGS = [
     "--max-num-seqs=4",
     "--max-num-batched-tokens=8192",
 ]
+CACHE_ARG = "--kv-cache-memory-bytes=268435456"
+"""Room for 65,536 tokens. The usual variable, VLLM_CPU_KVCACHE_SPACE, takes whole GiB only."""
 ENGINE_ENV = {
-    "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "OMP_NUM_THREADS": "1",
@@ -61,10 +62,10 @@ def tiny_engines(images: dict[str, str], *, version: str, **fields: Any) -> Json
         "version": version,
         "image": images["engine-cpu"],
         "imagePullPolicy": "Never",
-        "engineMemory": "3Gi",
+        "engineMemory": "2Gi",
         "shmSize": "128Mi",
         "shutdownSeconds": 10,
-        "extraArgs": ENGINE_ARGS,
+        "extraArgs": [*ENGINE_ARGS, CACHE_ARG],
         "env": [{"name": key, "value": value} for key, value in ENGINE_ENV.items()],
         **fields,
     }
@@ -80,8 +81,7 @@ def engine_deployments(kube: Kube, namespace: str, pool: str) -> list[Json]:
 def native_pool(images: dict[str, str], name: str, namespace: str, **engines: Any) -> Json:
     """One engine whose cache is 1 GiB of host memory; as it computes on the CPU, it asks for no device."""
     _, tag = images["engine-cpu"].rsplit(":", 1)
-    env = [{"name": key, "value": value} for key, value in ENGINE_ENV.items() if key != "VLLM_CPU_KVCACHE_SPACE"]
-    fields = {"replicas": 1, "gpu": {"resourceName": ""}, "env": env} | engines
+    fields = {"replicas": 1, "gpu": {"resourceName": ""}, "extraArgs": ENGINE_ARGS} | engines
     return tiny_pool(
         images, name, namespace,
         backend={"native": {"cpuBytes": "1Gi"}},

@@ -15,6 +15,7 @@ from kvcachepool.probe.runner import ProbeRunner
 from kvcachepool.reconcile import Steps
 from kvcachepool.settings import Settings
 from kvcachepool.status import invalid_status, make_status, transitions
+from kvcachepool.status.admitted import announcement
 from kvcachepool.watchcache import WatchCache
 from kvcachepool.workqueue import Key
 
@@ -78,6 +79,7 @@ class Parts:
             parse=parse_pool,
             observe=self._observe,
             plan=lambda pool, observed: make_plan(pool, observed, self._settings),
+            announce=announcement,
             status=make_status,
             invalid_status=invalid_status,
             transitions=transitions,

@@ -58,6 +58,7 @@ RESOURCES: Mapping[str, Resource] = {
     "Event": Resource("/api/v1", "events"),
     "Deployment": Resource("/apis/apps/v1", "deployments"),
     "Lease": Resource("/apis/coordination.k8s.io/v1", "leases"),
+    "MutatingWebhookConfiguration": Resource("/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations"),
 }
 
 
@@ -136,7 +137,7 @@ class Cluster:
             raise
         return any(resource.get("name") == constants.PLURAL for resource in found.get("resources", ()))
 
-    async def get(self, kind: str, namespace: str, name: str) -> Json | None:
+    async def get(self, kind: str, namespace: str | None, name: str) -> Json | None:
         """One object, or None when there is none."""
         try:
             return await self._json("get", kind, "GET", RESOURCES[kind].path(namespace, name))
@@ -176,6 +177,16 @@ class Cluster:
             following = page["metadata"].get("continue") or ""
             if not following:
                 return items, page["metadata"].get("resourceVersion", "")
+
+    async def merge(
+        self, kind: str, namespace: str | None, name: str, patch: Mapping[str, Any], *, strategic: bool = False
+    ) -> Json:
+        """Merges `patch` into an object that is not a pool's; `strategic`: lists by their items' keys. With a
+        resourceVersion in it, a 409 says that the object was changed since."""
+        content = f"application/{'strategic-' if strategic else ''}merge-patch+json"
+        path = RESOURCES[kind].path(namespace, name)
+        query = [("fieldManager", constants.FIELD_MANAGER)]
+        return await self._json("patch", kind, "PATCH", path, query=query, body=patch, content_type=content)
 
     async def apply(self, obj: Mapping[str, Any], *, uid: str = "") -> Json:
         """Server-side apply of the fields in `obj`; the answer is the whole object.
@@ -227,16 +238,18 @@ class Cluster:
         path = RESOURCES[obj["kind"]].path(obj["metadata"]["namespace"], obj["metadata"]["name"])
         return await self._json("update", obj["kind"], "PUT", path, body=obj)
 
-    async def post_event(self, pool: tuple[str, str], uid: str, kind: str, reason: str, message: str) -> None:
-        """Posts an Event about a pool; `kind` is Normal or Warning."""
+    async def post_event(
+        self, key: tuple[str, str], uid: str, kind: str, reason: str, message: str, *, about: str = constants.KIND
+    ) -> None:
+        """Posts an Event about a pool, or about the `Pod` of that namespace and name; `kind` is Normal or Warning."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        namespace, name = pool
+        namespace, name = key
         body = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"namespace": namespace, "name": f"{name[:200].rstrip('.-')}.{uuid.uuid4().hex[:16]}"},
             "involvedObject": {
-                "apiVersion": constants.API_VERSION, "kind": constants.KIND,
+                "apiVersion": constants.API_VERSION if about == constants.KIND else "v1", "kind": about,
                 "namespace": namespace, "name": name, "uid": uid,
             },
             "type": kind,

@@ -28,6 +28,13 @@ ANNOTATION_INPUTS: Final = f"{GROUP}/inputs-hash"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template-hash"
 """On a workload: hash of its pod template as it was rendered."""
 
+LABEL_INJECT: Final = f"{GROUP}/inject"
+"""On a user's pod: `"true"` asks the webhook to complete it."""
+ANNOTATION_CONTAINER: Final = f"{GROUP}/container"
+"""On a pod with several containers: the name of the engine's."""
+ANNOTATION_INJECTED: Final = f"{GROUP}/injected"
+"""On a completed pod: what was injected, as JSON."""
+
 ENGINE: Final = "engine"
 STORE: Final = "store"
 MASTER: Final = "master"

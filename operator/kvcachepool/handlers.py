@@ -68,11 +68,14 @@ async def watch(
     namespaces: Collection[str],
     started: asyncio.Event,
     stop: asyncio.Event,
+    extend: Callable[[kopf.OperatorRegistry, kopf.OperatorSettings], None] = lambda _registry, _settings: None,
 ) -> None:
     """Watches until `stop` is set. Raises when a watch ends for good, such as after the CRD was deleted."""
+    handlers, configured = registry(cache, changed, connection), settings()
+    extend(handlers, configured)
     await kopf.operator(
-        registry=registry(cache, changed, connection),
-        settings=settings(),
+        registry=handlers,
+        settings=configured,
         namespaces=namespaces,
         clusterwide=not namespaces,
         standalone=True,

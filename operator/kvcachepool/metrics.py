@@ -30,6 +30,9 @@ class Metrics:
             f"{prefix}api_calls", "Calls to the API server; code 0: no answer.", ["verb", "kind", "code"],
             registry=self.registry,
         )  # fmt: skip
+        self.injections = Counter(
+            f"{prefix}injections", "Pods that asked to be completed, by result.", ["result"], registry=self.registry
+        )
         self.conflict = Gauge(
             f"{prefix}namespace_conflict", "1: another installation owns the namespace.", ["namespace"],
             registry=self.registry,

@@ -20,6 +20,7 @@ from kvcachepool.backends.base import Backend, EngineParts
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.checks.engine_flags import check_env, check_extra_args
 from kvcachepool.checks.engine_resources import check_engine_resources
+from kvcachepool.checks.lora import check_lora
 from kvcachepool.facts import Observed
 from kvcachepool.findings import Finding
 from kvcachepool.generations import Generation, Step, generations, next_step
@@ -89,6 +90,7 @@ def _findings(pool: KVCachePool, backend: Backend, schema: CacheSchema, parts: E
     yield from chain(
         backend.check(pool),
         check_extra_args(pool),
+        check_lora(pool.spec.schema_.lora, schema.get("connector")),
         check_env(pool, rendered),
         check_engine_resources(pool, engine_memory(pool, parts)),
     )

@@ -1,8 +1,8 @@
 """What the operator may do, as data: the chart's roles are generated from this.
 
-No wildcard, no cluster-scoped resource, nothing written to a KVCachePool but its status. Server-side apply
-needs `create` and `patch` together. Children carry `blockOwnerDeletion: false`, so no `finalizers`
-subresource is needed where OwnerReferencesPermissionEnforcement is on (OpenShift).
+No wildcard, no cluster-scoped resource but the operator's own webhook configuration, nothing written to a KVCachePool
+but its status. Server-side apply needs `create` and `patch` together. Children carry `blockOwnerDeletion: false`, so no
+`finalizers` subresource is needed where OwnerReferencesPermissionEnforcement is on (OpenShift).
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,9 @@ from kvcachepool.constants import GROUP, PLURAL
 CLAIM_LEASE: Final = "kvcachepool-operator-claim"
 """Lease in a watched namespace that says which installation works there."""
 
+WEBHOOK: Final = "WEBHOOK"
+"""Stands for the name of the installation's own webhook configuration and Secret, which the chart knows."""
+
 
 class Scope(Enum):
     """Where a rule is granted."""
@@ -24,6 +27,10 @@ class Scope(Enum):
     """In each watched namespace, of an installation that is limited to namespaces."""
     OWN = "own"
     """In the operator's own namespace."""
+    OWN_WEBHOOK = "webhook"
+    """In the operator's own namespace, while it keeps the webhook's certificate."""
+    CLUSTER_WEBHOOK = "webhook-cluster"
+    """In the cluster, while it keeps the webhook's certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,22 @@ RULES: Final = (
         ("update",),
         "the claim on the namespace",
         names=(CLAIM_LEASE,),
+    ),
+    Rule(
+        Scope.OWN_WEBHOOK,
+        "",
+        ("secrets",),
+        ("get", "patch"),
+        "the webhook's certificate, in a Secret that the chart makes",
+        names=(WEBHOOK,),
+    ),
+    Rule(
+        Scope.CLUSTER_WEBHOOK,
+        "admissionregistration.k8s.io",
+        ("mutatingwebhookconfigurations",),
+        ("get", "patch"),
+        "tell the API server of the certificate's authority",
+        names=(WEBHOOK,),
     ),
     Rule(Scope.OWN, "coordination.k8s.io", ("leases",), ("get", "create", "update"), "leader election"),
 )

@@ -51,6 +51,8 @@ class Steps:
     parse: Callable[[Object], KVCachePool | Invalid]
     observe: Callable[[KVCachePool], Awaitable[Observed]]
     plan: Callable[[KVCachePool, Observed], Plan]
+    announce: Callable[[KVCachePool, Plan], PoolStatus | None]
+    """What must stand in the status before the plan is applied, if anything."""
     status: Callable[[KVCachePool, Plan, Observed, datetime], PoolStatus]
     invalid_status: Callable[[PoolStatus, int, tuple[Finding, ...], datetime], PoolStatus]
     transitions: Callable[[PoolStatus, PoolStatus], Iterable[Transition]]
@@ -109,6 +111,9 @@ class Reconciler:
         observed = await self._steps.observe(pool)
         plan = self._steps.plan(pool, observed)
 
+        announced = self._steps.announce(pool, plan)
+        if announced is not None:  # else the API server refuses the pods of a new schema
+            self._cache.put(await self._cluster.apply_status(*key, pool.metadata.uid, announced.dump()))
         outcome = await self._children.apply(key, pool.metadata.uid, plan.objects)
         if outcome.error is None:
             outcome.changed += await self._children.prune(key, pool.metadata.uid, plan.prune)

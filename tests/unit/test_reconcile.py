@@ -46,6 +46,7 @@ class Rig:
             parse=parse_pool,
             observe=observe,
             plan=lambda _pool, _observed: self.calls.append("plan") or Plan(None),
+            announce=lambda _pool, _plan: None,
             status=status,
             invalid_status=lambda *_: self.calls.append("refuse") or self.status,
             transitions=lambda _before, _after: [SimpleNamespace(type="Normal", reason="R", message="m")],

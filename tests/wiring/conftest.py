@@ -120,6 +120,7 @@ STEPS = Steps(
     parse=parse_pool,
     observe=observe,
     plan=plan,
+    announce=lambda _pool, _plan: None,
     status=status,
     invalid_status=invalid,
     transitions=transitions,

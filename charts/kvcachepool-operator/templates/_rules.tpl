@@ -114,3 +114,29 @@
     - create
     - update
 {{- end }}
+
+{{- define "kvcachepool-operator.rules.webhook" -}}
+# the webhook's certificate, in a Secret that the chart makes
+- apiGroups:
+    - ''
+  resources:
+    - secrets
+  resourceNames:
+    - {{ include "kvcachepool-operator.webhookName" . }}
+  verbs:
+    - get
+    - patch
+{{- end }}
+
+{{- define "kvcachepool-operator.rules.webhook-cluster" -}}
+# tell the API server of the certificate's authority
+- apiGroups:
+    - admissionregistration.k8s.io
+  resources:
+    - mutatingwebhookconfigurations
+  resourceNames:
+    - {{ include "kvcachepool-operator.webhookName" . }}
+  verbs:
+    - get
+    - patch
+{{- end }}

@@ -27,6 +27,15 @@ class Condition(StatusModel):
     """When `status` last changed."""
 
 
+class AdmittedSchema(StatusModel):
+    """One schema that pods of the pool may have."""
+
+    digest: str
+    """Its digest: the label of such pods, and the prefix of their keys."""
+    fields: dict[str, str] = Field(default_factory=dict)
+    """Every field that is set, by name, as it stands on a command line. The API server compares pods with it."""
+
+
 class SchemaStatus(StatusModel):
     """The cache schema in force."""
 
@@ -41,6 +50,8 @@ class SchemaStatus(StatusModel):
     previous_keys: int | None = None
     """Blocks of the previous digest that are still in the store, rounded to two digits; left out when the store has too
     many to count."""
+    admitted: list[AdmittedSchema] = Field(default_factory=list, json_schema_extra=map_list("digest"))
+    """Schemas that pods may have: the one in force, and those that engines still move away from."""
 
 
 class StoreStatus(StatusModel):
@@ -151,6 +162,8 @@ class PoolStatus(StatusModel):
     """Engine pods, for the scale subresource."""
     backend: str = ""
     """What keeps the cache."""
+    label: str = ""
+    """Value of the label kvcachepool.io/pool of every member: the pool's name, shortened where that is too long."""
     conditions: list[Condition] = Field(
         default_factory=list,
         json_schema_extra=map_list("type"),

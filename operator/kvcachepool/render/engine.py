@@ -9,6 +9,7 @@ from kvcachepool.backends.base import CONFIG_DIR, EngineParts
 from kvcachepool.compat.pins import PINS
 from kvcachepool.quantity import format_bytes, parse_bytes
 from kvcachepool.render.deployment import Workload, one_by_one
+from kvcachepool.render.files import file_annotations, files_volume
 from kvcachepool.render.memory import MemoryNeed, Term
 from kvcachepool.render.pod import (
     CONTAINER_SECURITY,
@@ -20,7 +21,7 @@ from kvcachepool.render.pod import (
 )
 from kvcachepool.render.wait import wait_container
 from kvcachepool.schema import CacheSchema
-from kvcachepool.schema.flags import SCHEMA_FLAGS
+from kvcachepool.schema.flags import SCHEMA_ENV, SCHEMA_FLAGS
 from kvcachepool.settings import Settings
 
 Json = dict[str, Any]
@@ -29,7 +30,6 @@ _LEAVE_SECONDS: Final = 5
 """Between leaving the Service and SIGTERM."""
 _GRACE_MARGIN: Final = 30
 """On top of the engine's own shutdown time: leaving the Service, unmounting a segment, closing connections."""
-_ANNOTATION_FILE: Final = f"{constants.GROUP}/"
 
 
 def engine_memory(pool: KVCachePool, parts: EngineParts) -> MemoryNeed:
@@ -55,7 +55,9 @@ def engine_args(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> l
             continue
         if flag.field == "interleave" and value == 1:
             continue  # an engine without context parallelism warns of it
-        args.append(f"{flag.name}={value}")
+        args += flag.render(value)
+    if spec.schema_.lora:
+        args.append("--enable-lora")
     return [
         *args,
         "--enable-prefix-caching",
@@ -75,9 +77,10 @@ def engine_env(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> li
         env("HOME", "/tmp"),  # noqa: S108 - the pod's scratch volume
         *parts.env,
     ]
-    layout = schema.get("kvLayout")
-    if layout is not None:
-        variables.append(env("VLLM_KV_CACHE_LAYOUT", str(layout)))
+    for name, field in SCHEMA_ENV.items():
+        value = schema.get(field)
+        if value is not None and field != "hashSeed":
+            variables.append(env(name, str(value)))
     hub = pool.spec.model.source.hub
     if hub is None:
         variables.append(env("HF_HUB_OFFLINE", "1"))
@@ -130,7 +133,7 @@ def engine_workload(pool: KVCachePool, settings: Settings, schema: CacheSchema, 
         volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": claim.claim_name, "readOnly": True}})
         main["volumeMounts"].append({"name": "model", "mountPath": _MODEL_MOUNT, "readOnly": True})
     if parts.files:
-        volumes.append(_files_volume(parts.files))
+        volumes.append(files_volume("config", parts.files))
         main["volumeMounts"].append({"name": "config", "mountPath": CONFIG_DIR, "readOnly": True})
     waits = [wait_container(_image(pool, settings), *parts.wait_for)] if parts.wait_for else []
     return Workload(
@@ -148,7 +151,7 @@ def engine_workload(pool: KVCachePool, settings: Settings, schema: CacheSchema, 
             scheduling=engines.scheduling,
             grace_seconds=engines.shutdown_seconds + _GRACE_MARGIN,
         ),
-        pod_annotations={f"{_ANNOTATION_FILE}{name}": text for name, text in parts.files.items()},
+        pod_annotations=file_annotations(parts.files),
         inputs=_inputs(pool, schema, parts),
         progress_seconds=engines.startup_seconds + 600,
     )
@@ -162,16 +165,6 @@ def _inputs(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> Json:
         spec.pop(name, None)
     engines = {k: v for k, v in spec.pop("engines", {}).items() if k not in {"replicas", "maxSurge"}}
     return {"spec": spec, "engines": engines, "schema": schema.digest, "backend": parts.inputs}
-
-
-def _files_volume(files: dict[str, str]) -> Json:
-    """Files out of the pod's own annotations: they cannot be changed under a running pod, need no ConfigMap to be
-    kept in step, and a changed file is a changed template."""
-    items = [
-        {"path": name, "fieldRef": {"fieldPath": f"metadata.annotations['{_ANNOTATION_FILE}{name}']"}}
-        for name in sorted(files)
-    ]
-    return {"name": "config", "downwardAPI": {"items": items}}
 
 
 def _model_path(pool: KVCachePool) -> str:

@@ -5,6 +5,7 @@ from collections import Counter
 from kvcachepool import constants, names
 from kvcachepool.api.status import EnginesStatus, GenerationStatus, HitRateStatus, SchemaStatus, StoreStatus
 from kvcachepool.quantity import format_bytes
+from kvcachepool.status.admitted import admitted
 from kvcachepool.status.context import Context
 from kvcachepool.status.text import step
 
@@ -21,6 +22,7 @@ def schema_status(context: Context) -> SchemaStatus:
         canonical=planned.canonical,
         previous_digest=former,
         previous_keys=_two_digits(counted.get(former, 0)) if former and counted is not None else None,
+        admitted=admitted(context.pool, context.plan, context.observed),
     )
 
 

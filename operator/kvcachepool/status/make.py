@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from kvcachepool import constants
+from kvcachepool import constants, names
 from kvcachepool.api import Condition, KVCachePool, PoolStatus
 from kvcachepool.api.status import VerificationStatus
 from kvcachepool.facts import Observed
@@ -43,6 +43,7 @@ def make_status(pool: KVCachePool, plan: Plan, observed: Observed, now: datetime
         observed_generation=pool.metadata.generation,
         replicas=len(context.members(constants.ENGINE)),
         backend=pool.spec.backend.name,
+        label=names.pool_label(pool.metadata.name),
         conditions=_conditions(pool.status, verdicts, pool.metadata.generation, now),
         schema_=schema_status(context),
         store=store_status(context),
