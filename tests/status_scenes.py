@@ -248,8 +248,10 @@ def member(name: str = "own-0", **changes: Any) -> See:
 
     def see(observed: Observed) -> Observed:
         engine = next(p for p in observed.pods if p.component == constants.ENGINE)
-        own = replace(engine, name=name, uid=name, component="", owned=False, ip="10.0.9.9")
-        return replace(observed, pods=(*observed.pods, replace(own, **changes)))
+        labels = {key: value for key, value in engine.labels.items() if key != constants.LABEL_COMPONENT}
+        own = replace(engine, name=name, uid=name, component="", labels=labels, owned=False, ip="10.0.9.9")
+        engines = dict(observed.engines) | {name: observed.engines[engine.name]}
+        return replace(observed, pods=(*observed.pods, replace(own, **changes)), engines=engines)
 
     return see
 

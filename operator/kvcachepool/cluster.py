@@ -56,6 +56,7 @@ RESOURCES: Mapping[str, Resource] = {
     "Secret": Resource("/api/v1", "secrets"),
     "PersistentVolumeClaim": Resource("/api/v1", "persistentvolumeclaims"),
     "Event": Resource("/api/v1", "events"),
+    "EndpointSlice": Resource("/apis/discovery.k8s.io/v1", "endpointslices"),
     "Deployment": Resource("/apis/apps/v1", "deployments"),
     "Lease": Resource("/apis/coordination.k8s.io/v1", "leases"),
     "MutatingWebhookConfiguration": Resource("/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations"),
@@ -160,6 +161,11 @@ class Cluster:
         """Names of the data keys of a Secret or ConfigMap, None when there is none; values are dropped at once."""
         found = await self.get(kind, namespace, name)
         return None if found is None else frozenset(found.get("data") or ()) | frozenset(found.get("binaryData") or ())
+
+    async def config(self, namespace: str, name: str) -> Mapping[str, str] | None:
+        """The data of a ConfigMap, None when there is none."""
+        found = await self.get("ConfigMap", namespace, name)
+        return None if found is None else found.get("data") or {}
 
     async def list(self, kind: str, namespace: str | None, selector: str = "") -> tuple[list[Json], str]:
         """All objects of a kind (in one namespace, or None for all) and the version of the list."""

@@ -14,6 +14,22 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class EnvSource:
+    """Where a container's environment comes from, other than a literal value."""
+
+    kind: str
+    """ConfigMap, Secret; empty for a field of the pod and the like."""
+    name: str = ""
+    variable: str = ""
+    """Empty: every key of the object is a variable."""
+    key: str = ""
+    prefix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}" if self.kind else "a field of the pod"
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerFacts:
     """One container of a pod: declared (image, command, args, env) and running (state)."""
 
@@ -26,6 +42,10 @@ class ContainerFacts:
     """Literal values only; references are in `env_refs`."""
     env_refs: tuple[str, ...] = ()
     """Names of variables that come from a reference."""
+    env_sources: tuple[EnvSource, ...] = ()
+    """Those references, in the order in which they take effect: whole objects first."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Variables whose value the operator does not know, and where it comes from."""
     ready: bool = False
     running: bool = False
     started: bool = False
@@ -49,7 +69,7 @@ class PodFacts:
     name: str
     uid: str
     component: str
-    """engine, store, master; empty for a user's own member."""
+    """engine, store, master; empty for a user's own member, whatever its label says."""
     digest: str
     """Its schema label."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -65,13 +85,18 @@ class PodFacts:
     started: str = ""
     """RFC 3339 start of the newest main container, empty when not running."""
     containers: tuple[ContainerFacts, ...] = ()
+    engine: str = ""
+    """Name of a user's engine container; empty: the first container."""
+    engine_unclear: bool = False
+    """Whether several containers, or none, of a user's pod could be its engine."""
     log_line: str = ""
     """First actionable line of the crashed container's log, once it was fetched."""
 
     @property
     def main(self) -> ContainerFacts | None:
-        """The first ordinary container."""
-        return next((c for c in self.containers if not c.init), None)
+        """The engine's, store's or master's container."""
+        found = [c for c in self.containers if not c.init]
+        return next((c for c in found if c.name == self.engine), found[0] if found else None)
 
 
 @dataclass(frozen=True, slots=True)

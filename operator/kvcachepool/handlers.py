@@ -22,6 +22,7 @@ _WATCHED: tuple[tuple[str, str, str], ...] = (
     ("apps", "v1", "deployments"),
     ("", "v1", "services"),
     ("", "v1", "configmaps"),
+    ("discovery.k8s.io", "v1", "endpointslices"),
 )
 
 

@@ -7,7 +7,8 @@ The algorithm:
    Engines that exist stay, whatever the master does: a dead master means recompute, not fewer engines.
 4. For each workload keep the running template unless the user's spec asks for another (`render.rollout`).
 5. Engines of a former schema move to the present one step by step (`generations`).
-6. Children that are no longer wanted go once the engines have moved on from them.
+6. Users' own pods that have the schema stand behind the Service, too (`membership`).
+7. Children that are no longer wanted go once the engines have moved on from them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,12 +22,14 @@ from kvcachepool.backends.registry import backend_of
 from kvcachepool.checks.engine_flags import check_env, check_extra_args
 from kvcachepool.checks.engine_resources import check_engine_resources
 from kvcachepool.checks.lora import check_lora
-from kvcachepool.facts import Observed
+from kvcachepool.facts import Observed, PodFacts
 from kvcachepool.findings import Finding
 from kvcachepool.generations import Generation, Step, generations, next_step
+from kvcachepool.membership import Expected, Member, members
 from kvcachepool.plan_types import Plan
 from kvcachepool.render.deployment import deployment, workload_name
 from kvcachepool.render.engine import engine_env, engine_memory, engine_workload
+from kvcachepool.render.members import ENGINES_SERVICE, listed, member_slices
 from kvcachepool.render.rollout import as_it_runs, keep_running, other_template
 from kvcachepool.render.service import service
 from kvcachepool.schema import CacheSchema
@@ -63,9 +66,14 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
             deployments.append(final)
         if kept:
             outdated.append(workload.component)
+    settings_reported = _engine_settings(schema)
+    name = pool.spec.model.served_name or pool.spec.model.id
+    joined = members(Expected(schema, settings_reported, name), observed)
+    routed = _routed(joined, observed)
     services = [
         *backend.services(pool),
-        service(pool, constants.ENGINE, "engines", {"http": constants.ENGINE_PORT}),
+        service(pool, constants.ENGINE, ENGINES_SERVICE, {"http": constants.ENGINE_PORT}),
+        *member_slices(pool, routed),
     ]
     objects = (*services, *deployments)
     drained = {former.name for former in formers if former.drained}
@@ -78,7 +86,9 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
         outdated=tuple(outdated),
         expected_segments=segments,
         segment_bytes=segment_bytes,
-        expected_engine_settings=_engine_settings(schema),
+        members=joined,
+        routed=frozenset(pod.uid for pod in routed),
+        expected_engine_settings=settings_reported,
     )
 
 
@@ -139,11 +149,20 @@ def _settled(observed: Observed, current: Generation) -> bool:
 def _unwanted(
     objects: Sequence[Mapping[str, Any]], observed: Observed, drained: Collection[str], *, all_of_them: bool
 ) -> Iterator[tuple[str, str]]:
-    """Former generations without engines, and the rest once engines have moved on from it."""
+    """Former generations without engines and lists of members without members, and the rest once engines have moved on
+    from it."""
     wanted = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
     for kind, name in sorted(observed.children):
-        if (kind == "Deployment" and name in drained) or (all_of_them and (kind, name) not in wanted):
+        empty = kind == "Deployment" and name in drained
+        if empty or ((all_of_them or kind == "EndpointSlice") and (kind, name) not in wanted):
             yield kind, name
+
+
+def _routed(joined: Sequence[Member], observed: Observed) -> list[PodFacts]:
+    """Members that get traffic: ready, and found alike. An engine whose settings cannot be read just now keeps its
+    traffic, but does not get it so."""
+    before = listed(live for (kind, _), live in observed.children.items() if kind == "EndpointSlice")
+    return [m.pod for m in joined if m.shares and m.pod.ip and not m.obstacle and (m.reported or m.pod.uid in before)]
 
 
 def _engine_settings(schema: CacheSchema) -> dict[str, str]:

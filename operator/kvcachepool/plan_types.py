@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvcachepool.findings import Finding
+from kvcachepool.membership import Member
 from kvcachepool.schema.cache_schema import CacheSchema
 
 
@@ -24,6 +25,10 @@ class Plan:
     """Why engines are not in `objects` yet (WaitingForMaster)."""
     outdated: tuple[str, ...] = ()
     """Components that keep the template of an older operator."""
+    members: tuple[Member, ...] = ()
+    """Users' own pods, compared with the schema."""
+    routed: frozenset[str] = frozenset()
+    """Uids of members that get traffic from the pool's Service."""
     expected_segments: int = 0
     """Segments the master should list once every member is up; 0 without a shared store."""
     segment_bytes: int = 0

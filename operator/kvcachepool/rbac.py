@@ -61,6 +61,7 @@ RULES: Final = (
     Rule(Scope.WATCHED, GROUP, (f"{PLURAL}/status",), ("patch",), "their status, by server-side apply"),
     Rule(Scope.WATCHED, "apps", ("deployments",), _CHILD, "children: master, store and engines"),
     Rule(Scope.WATCHED, "", ("services", "configmaps"), _CHILD, "children: addresses and configuration"),
+    Rule(Scope.WATCHED, "discovery.k8s.io", ("endpointslices",), _CHILD, "users' own engines behind a pool's Service"),
     Rule(Scope.WATCHED, "", ("pods",), _READ, "what runs"),
     Rule(Scope.WATCHED, "", ("pods/log",), ("get",), "the first line of a crashed engine that says why"),
     Rule(Scope.WATCHED, "", ("secrets", "persistentvolumeclaims"), ("get",), "does a referenced one exist"),

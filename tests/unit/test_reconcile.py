@@ -50,6 +50,7 @@ class Rig:
             status=status,
             invalid_status=lambda *_: self.calls.append("refuse") or self.status,
             transitions=lambda _before, _after: [SimpleNamespace(type="Normal", reason="R", message="m")],
+            pod_transitions=lambda *_: [],
             verify=lambda *_: self.calls.append("verify"),
             forget=lambda key: self.calls.append("forget"),
         )
@@ -90,7 +91,7 @@ class Rig:
         self.calls.append("write status")
         return self.raw | {"status": status}
 
-    async def post_event(self, *_):
+    async def post_event(self, *_, **__):
         self.calls.append("event")
 
 

@@ -124,6 +124,7 @@ STEPS = Steps(
     status=status,
     invalid_status=invalid,
     transitions=transitions,
+    pod_transitions=lambda _before, _after, _plan: (),
     verify=lambda _pool, _status, _observed, _changed: None,
     forget=lambda _key: None,
 )

@@ -42,6 +42,18 @@
     - create
     - patch
     - delete
+# users' own engines behind a pool's Service
+- apiGroups:
+    - discovery.k8s.io
+  resources:
+    - endpointslices
+  verbs:
+    - get
+    - list
+    - watch
+    - create
+    - patch
+    - delete
 # what runs
 - apiGroups:
     - ''

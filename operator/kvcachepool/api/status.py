@@ -105,6 +105,28 @@ class EnginesStatus(StatusModel):
     """Progress of a move to another schema, that schema first; empty when all engines have the same."""
 
 
+class MismatchStatus(StatusModel):
+    """A pod of the user's that has the pool's label but not its schema."""
+
+    name: str
+    """The pod."""
+    difference: str = ""
+    """Field, its value and the pool's."""
+
+
+class MembersStatus(StatusModel):
+    """Users' own pods with the pool's label."""
+
+    joined: int = 0
+    """Pods that have the pool's schema."""
+    serving: int = 0
+    """Of these, pods that get traffic from the pool's Service."""
+    mismatched: int = 0
+    """Pods that have another schema: they get no traffic and are not probed."""
+    mismatches: list[MismatchStatus] = Field(default_factory=list, json_schema_extra=map_list("name"))
+    """The first of them by name."""
+
+
 class HitRateStatus(StatusModel):
     """Shares of prompt tokens in the window, in percent, without the probe's own."""
 
@@ -172,6 +194,8 @@ class PoolStatus(StatusModel):
     schema_: Annotated[SchemaStatus, Field(alias="schema")] = SchemaStatus()
     store: StoreStatus | None = None
     engines: EnginesStatus = EnginesStatus()
+    members: MembersStatus | None = None
+    """Absent when there are none."""
     hit_rate: HitRateStatus = HitRateStatus()
     verification: VerificationStatus = VerificationStatus()
     transport: str = ""

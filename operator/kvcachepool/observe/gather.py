@@ -14,6 +14,7 @@ from kvcachepool.api import KVCachePool
 from kvcachepool.constants import ENGINE, MASTER
 from kvcachepool.facts import ContainerFacts, EngineFacts, MasterFacts, Object, Observed, PodFacts
 from kvcachepool.observe.engine import read_engine
+from kvcachepool.observe.environment import SourceReader, resolved
 from kvcachepool.observe.http import HttpReader
 from kvcachepool.observe.logs import actionable_line
 from kvcachepool.observe.master import COUNTED_KEYS, read_keys, read_master
@@ -30,7 +31,7 @@ _LOG_BYTES: Final = 1024 * 1024
 _REREAD_LOG_SECONDS: Final = 60.0
 
 
-class ClusterReader(ReferenceReader, Protocol):
+class ClusterReader(ReferenceReader, SourceReader, Protocol):
     """What a pass reads of the cluster. `pods` and `children` are answered from the watch cache."""
 
     def pods(self, key: tuple[str, str]) -> Iterable[Object]:
@@ -55,6 +56,7 @@ async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory:
     deployments = {name: workload_facts(raw) for (kind, name), raw in children.items() if kind == "Deployment"}
     pods = [pod_facts(raw, deployments.keys()) for raw in io.pods(pool.key)]
     pods.sort(key=lambda pod: pod.name)
+    pods = await resolved(pods, pool.metadata.namespace, io, memory, now)
     master_pod = _serving_master(pods)
     epoch = memory.traffic.epoch
     lines, absent, master, engines = await asyncio.gather(

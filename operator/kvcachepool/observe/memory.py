@@ -114,6 +114,17 @@ class KeyCount:
         return (moving or left) and now - self.when >= RECOUNT_SECONDS
 
 
+@dataclass(frozen=True, slots=True)
+class SourceLook:
+    """The last look at a ConfigMap or Secret that a user's pod takes environment from."""
+
+    when: float
+    keys: set[str]
+    """Keys that were looked for."""
+    values: Mapping[str, str | None] | None
+    """Those that are there, a Secret's without their values; None: no such object, or it could not be read."""
+
+
 @dataclass(slots=True)
 class PoolMemory:
     """Everything remembered of one pool; `uid` tells a pool from a later one of the same name."""
@@ -125,5 +136,7 @@ class PoolMemory:
     probe: ProbeMemory = field(default_factory=ProbeMemory)
     log_lines: dict[tuple[str, str, int], tuple[float, str]] = field(default_factory=dict)
     """(when read, line) by (pod uid, container, restarts)."""
+    sources: dict[tuple[str, str], SourceLook] = field(default_factory=dict)
+    """By (kind, name) of what users' pods take environment from."""
     references: dict[tuple[str, str, str], tuple[float, bool]] = field(default_factory=dict)
     """(when checked, whether there) by (kind, name, key)."""

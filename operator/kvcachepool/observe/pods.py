@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any, TypeGuard
 
 from kvcachepool.constants import LABEL_COMPONENT, LABEL_SCHEMA
-from kvcachepool.facts import ContainerFacts, Object, PodFacts, WorkloadFacts
+from kvcachepool.facts import ContainerFacts, EnvSource, Object, PodFacts, WorkloadFacts
+from kvcachepool.schema.member import engine_containers
 
 
 def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
@@ -18,10 +19,12 @@ def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
     scheduled = conditions.get("PodScheduled", {})
     waits = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
     containers = _containers(spec, status)
+    owned = _owned(metadata, labels, deployments)
+    engines = [] if owned else _engines(metadata, containers)
     return PodFacts(
         name=_text(metadata, "name"),
         uid=_text(metadata, "uid"),
-        component=labels.get(LABEL_COMPONENT, ""),
+        component=labels.get(LABEL_COMPONENT, "") if owned else "",
         digest=labels.get(LABEL_SCHEMA, ""),
         labels=labels,
         ip=_text(status, "podIP"),
@@ -29,10 +32,12 @@ def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
         phase=_text(status, "phase"),
         ready=conditions.get("Ready", {}).get("status") == "True",
         deleting=bool(metadata.get("deletionTimestamp")),
-        owned=_owned(metadata, labels, deployments),
+        owned=owned,
         unschedulable=_text(scheduled, "message") if waits else "",
-        started=_main_started(spec, status),
+        started=_main_started(spec, status, engines[0] if engines else ""),
         containers=containers,
+        engine=engines[0] if engines else "",
+        engine_unclear=not owned and len(engines) != 1,
     )
 
 
@@ -62,6 +67,16 @@ def owned_by(raw: Object, uid: str) -> bool:
         ref.get("controller") is True and ref.get("uid") == uid
         for ref in _dicts(_dict(raw, "metadata"), "ownerReferences")
     )
+
+
+def _engines(metadata: Mapping[str, Any], containers: Collection[ContainerFacts]) -> list[str]:
+    """Names of the containers of a user's pod that could be its engine."""
+    ordinary = [
+        {"name": c.name, "image": c.image, "command": c.command, "args": c.args} for c in containers if not c.init
+    ]
+    annotations = {name: value for name, value in _dict(metadata, "annotations").items() if isinstance(value, str)}
+    pod = {"metadata": {"annotations": annotations}, "spec": {"containers": ordinary}}
+    return [container["name"] for container in engine_containers(pod)]
 
 
 def _owned(metadata: Mapping[str, Any], labels: Mapping[str, str], deployments: Collection[str]) -> bool:
@@ -99,6 +114,10 @@ def _container(declared: Mapping[str, Any], status: Mapping[str, Any], init: boo
         args=_texts(declared, "args"),
         env={v["name"]: _text(v, "value") for v in variables if "valueFrom" not in v},
         env_refs=tuple(v["name"] for v in variables if "valueFrom" in v),
+        env_sources=(
+            *(_whole(source) for source in _dicts(declared, "envFrom")),
+            *(_single(v["name"], _dict(v, "valueFrom")) for v in variables if "valueFrom" in v),
+        ),
         ready=status.get("ready") is True,
         running="running" in state,
         started=status.get("started") is True,
@@ -112,6 +131,22 @@ def _container(declared: Mapping[str, Any], status: Mapping[str, Any], init: boo
     )
 
 
+def _whole(source: Mapping[str, Any]) -> EnvSource:
+    prefix = _text(source, "prefix")
+    for kind, member in (("ConfigMap", "configMapRef"), ("Secret", "secretRef")):
+        if member in source:
+            return EnvSource(kind, _text(_dict(source, member), "name"), prefix=prefix)
+    return EnvSource("", prefix=prefix)
+
+
+def _single(variable: str, source: Mapping[str, Any]) -> EnvSource:
+    for kind, member in (("ConfigMap", "configMapKeyRef"), ("Secret", "secretKeyRef")):
+        if member in source:
+            reference = _dict(source, member)
+            return EnvSource(kind, _text(reference, "name"), variable, _text(reference, "key"))
+    return EnvSource("", variable=variable)
+
+
 def _seconds(start: str, end: str) -> int | None:
     """Whole seconds between two RFC 3339 times; None where one is missing or malformed."""
     try:
@@ -120,8 +155,8 @@ def _seconds(start: str, end: str) -> int | None:
         return None
 
 
-def _main_started(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    name = next((_text(declared, "name") for declared in _dicts(spec, "containers")), "")
+def _main_started(spec: Mapping[str, Any], status: Mapping[str, Any], engine: str) -> str:
+    name = engine or next((_text(declared, "name") for declared in _dicts(spec, "containers")), "")
     for entry in _dicts(status, "containerStatuses"):
         if _text(entry, "name") == name:
             return _text(_dict(_dict(entry, "state"), "running"), "startedAt")

@@ -75,7 +75,7 @@ class Context:
     @property
     def sharing(self) -> int:
         """Engines that could reuse each other's prefixes: the wanted ones and the user's own members."""
-        return self.desired + sum(p.digest == self.digest for p in self.members("")) if self.shared else self.desired
+        return self.desired + sum(not m.problems for m in self.plan.members) if self.shared else self.desired
 
     @property
     def segment_owners(self) -> tuple[PodFacts, ...]:
@@ -154,5 +154,6 @@ class Context:
         if not result.outcome:
             return None
         tested = {name for name in (result.writer, result.reader) if name}
-        current = {p.name for p in self.members(constants.ENGINE) + self.members("") if p.digest == self.digest}
+        current = {p.name for p in self.members(constants.ENGINE) if p.digest == self.digest}
+        current |= {m.pod.name for m in self.plan.members if not m.problems}
         return result if not tested or tested & current else None

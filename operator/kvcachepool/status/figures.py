@@ -1,13 +1,26 @@
 """The figures of the status, rounded so that a steady pool's status does not change."""
 
 from collections import Counter
+from typing import Final
 
 from kvcachepool import constants, names
-from kvcachepool.api.status import EnginesStatus, GenerationStatus, HitRateStatus, SchemaStatus, StoreStatus
+from kvcachepool.api.status import (
+    EnginesStatus,
+    GenerationStatus,
+    HitRateStatus,
+    MembersStatus,
+    MismatchStatus,
+    SchemaStatus,
+    StoreStatus,
+)
 from kvcachepool.quantity import format_bytes
 from kvcachepool.status.admitted import admitted
 from kvcachepool.status.context import Context
-from kvcachepool.status.text import step
+from kvcachepool.status.text import shorten, step
+
+_MOST_NAMED: Final = 32
+"""Pods that the status names one by one, and that get an Event."""
+_LONGEST: Final = 400
 
 
 def schema_status(context: Context) -> SchemaStatus:
@@ -71,6 +84,25 @@ def _generations(context: Context) -> list[GenerationStatus]:
     desired = {context.digest: here.replicas if here is not None else 0}
     desired |= {former.digest: former.replicas for former in reversed(context.formers)}
     return [GenerationStatus(digest=digest, desired=count, ready=ready[digest]) for digest, count in desired.items()]
+
+
+def members_status(context: Context) -> MembersStatus | None:
+    """None when no user has a pod in the pool; while a spec is refused, as it was."""
+    if context.refused:
+        return context.pool.status.members
+    found = context.plan.members
+    if not found:
+        return None
+    apart = [m for m in found if m.problems]
+    return MembersStatus(
+        joined=len(found) - len(apart),
+        serving=sum(m.pod.uid in context.plan.routed for m in found),
+        mismatched=len(apart),
+        mismatches=[
+            MismatchStatus(name=m.pod.name, difference=shorten("; ".join(m.problems), _LONGEST))
+            for m in apart[:_MOST_NAMED]
+        ],
+    )
 
 
 def hit_rate_status(context: Context) -> HitRateStatus:

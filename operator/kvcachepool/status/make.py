@@ -17,7 +17,7 @@ from kvcachepool.plan_types import Plan
 from kvcachepool.status import accepted, effective, engines, homogeneous, reuse, store, summary, transport
 from kvcachepool.status.advice import advice
 from kvcachepool.status.context import Context
-from kvcachepool.status.figures import engines_status, hit_rate_status, schema_status, store_status
+from kvcachepool.status.figures import engines_status, hit_rate_status, members_status, schema_status, store_status
 from kvcachepool.status.reasons import CONDITIONS
 from kvcachepool.status.verdict import Check, Verdict, first, speaker
 
@@ -48,6 +48,7 @@ def make_status(pool: KVCachePool, plan: Plan, observed: Observed, now: datetime
         schema_=schema_status(context),
         store=store_status(context),
         engines=engines_status(context),
+        members=members_status(context),
         hit_rate=hit_rate_status(context),
         verification=context.verification or VerificationStatus(),
         transport=transport.protocols(context),
