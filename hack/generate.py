@@ -115,8 +115,8 @@ def permissions_reference() -> str:
     lines = [
         "# Permissions of the operator",
         "",
-        "No wildcard, nothing cluster-scoped but the operator's own webhook configuration, nothing written to a pool but "
-        "its status. Of Secrets and claims only the existence of one that a pool names is asked for, and the one Secret "
+        "No wildcard, nothing cluster-scoped but the own webhook configuration, nothing written to a pool but "
+        "its status. Of Secrets and claims only the existence of one that a pool names is asked for; the one Secret "
         "with the webhook's certificate is kept.",
         "",
     ]

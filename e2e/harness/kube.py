@@ -75,12 +75,15 @@ class Kube(Kubectl):
     def wait_condition(
         self, namespace: str, name: str, kind: str, status: str, *, reason: str | None = None, timeout: float = 120
     ) -> Json:
-        """Wait until a pool's condition reads so; the error shows all conditions."""
+        """Wait until a pool's condition reads so for the spec as it is now; the error shows all conditions."""
 
         def seen() -> Json | None:
-            found = self.condition(namespace, name, kind)
+            pool = self.pool(namespace, name)
+            conditions = pool.get("status", {}).get("conditions", [])
+            found: Json = next((c for c in conditions if c["type"] == kind), {})
+            current = found.get("observedGeneration") == pool["metadata"]["generation"]
             fits = found.get("status") == status and reason in (None, found.get("reason"))
-            return found if fits else None
+            return found if current and fits else None
 
         try:
             result: Json = self.wait(f"{kind}={status}", seen, timeout=timeout)

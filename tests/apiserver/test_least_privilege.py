@@ -105,4 +105,6 @@ def test_the_operator_does_all_its_work(kubectl: Kubectl, namespace: str, log: P
     eventually(lambda: kubectl.get("deployments,services", where)["items"] == [])
     for hook in kubectl.get("mutatingwebhookconfigurations")["items"]:
         assert hook["webhooks"][0]["clientConfig"]["caBundle"], "the operator told the API server of its certificate"
-    assert "forbidden" not in log.read_text().lower()
+    # pools of other tests are on their way out together with their namespaces
+    said = [line for line in log.read_text().lower().splitlines() if "being terminated" not in line]
+    assert not [line for line in said if "forbidden" in line]
