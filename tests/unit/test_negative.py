@@ -174,6 +174,7 @@ def test_the_report_is_a_table_with_a_conclusion() -> None:
     leak = [Row("dtype", "dtype", "float16", True, WRONG, 1024, 960, False), rows[0]]
     assert table(leak).endswith("FAILED: 1 of 2 cases are not isolated: dtype.")
     assert "NOTHING PROVED" in table(rows[1:])
+    assert "without the digest" in table(rows[2:]).splitlines()[-1]
     assert not passed(rows[1:])
 
 
