@@ -26,11 +26,10 @@ _NAMES: Final = frozenset(
 )
 
 
-async def read_engine(http: HttpReader, host: str) -> EngineFacts:
-    """Ask for health and metrics at once."""
-    health, metrics = await asyncio.gather(
-        http.get(host, constants.ENGINE_PORT, "/health"), http.get(host, constants.ENGINE_PORT, "/metrics")
-    )
+async def read_engine(http: HttpReader, host: str, port: int = 0) -> EngineFacts:
+    """Ask for health and metrics at once; `port` 0 is the well-known one."""
+    port = port or constants.ENGINE_PORT
+    health, metrics = await asyncio.gather(http.get(host, port, "/health"), http.get(host, port, "/metrics"))
     return engine_facts(health, metrics)
 
 
@@ -86,9 +85,9 @@ def _operations(page: Page) -> Mapping[str, StoreOperation] | None:
 _OPERATION_FIELDS: Final[Mapping[str, str]] = {KEYS: "keys", BYTES: "bytes", FAILED_KEYS: "failed_keys"}
 
 
-async def read_models(http: HttpReader, host: str) -> tuple[dict[str, int], str]:
+async def read_models(http: HttpReader, host: str, port: int = 0) -> tuple[dict[str, int], str]:
     """(maximum context length by served model name, "") or ({}, why not)."""
-    return served_models(await http.get(host, constants.ENGINE_PORT, "/v1/models"))
+    return served_models(await http.get(host, port or constants.ENGINE_PORT, "/v1/models"))
 
 
 def served_models(answer: Answer) -> tuple[dict[str, int], str]:

@@ -54,7 +54,9 @@ class RequestError(Exception):
     """No complete answer. The message says why, in plain words."""
 
 
-async def complete(session: aiohttp.ClientSession, host: str, model: str, prompt: Prompt, deadline: float) -> Reply:
+async def complete(
+    session: aiohttp.ClientSession, host: str, model: str, prompt: Prompt, deadline: float, *, port: int = 0
+) -> Reply:
     """Ask one engine; `deadline` in seconds for everything, since a load from a failing store can hang.
 
     Raises RequestError. Leaving early closes the connection, which makes the engine drop the request.
@@ -74,7 +76,9 @@ async def complete(session: aiohttp.ClientSession, host: str, model: str, prompt
         body["cache_salt"] = prompt.salt
     try:
         async with asyncio.timeout(deadline):
-            return await _stream(session, f"http://{host_port(host, constants.ENGINE_PORT)}/v1/completions", body)
+            return await _stream(
+                session, f"http://{host_port(host, port or constants.ENGINE_PORT)}/v1/completions", body
+            )
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
         raise RequestError(describe(error, deadline)) from error
 

@@ -12,6 +12,7 @@ from kvcachepool.backends.registry import backend_of
 from kvcachepool.facts import EngineFacts, Observed, PodFacts, Segment, WorkloadFacts
 from kvcachepool.plan_types import Plan
 
+_WORKLOADS = frozenset({"Deployment", "LeaderWorkerSet"})
 _ENDED = frozenset({"Failed", "Succeeded"})
 """Phases of pods that stay only as a record: an evicted pod has been replaced already."""
 
@@ -71,7 +72,9 @@ class Context:
     @property
     def segment_owners(self) -> tuple[PodFacts, ...]:
         """Pods that lend memory to the pool."""
-        return self.members(constants.STORE if self.pool.store.mode == "Dedicated" else constants.ENGINE)
+        if self.pool.store.mode == "Dedicated":
+            return self.members(constants.STORE)
+        return self.members(constants.ENGINE) + self.members(constants.WORKER)
 
     @property
     def segments(self) -> tuple[Segment, ...] | None:
@@ -94,14 +97,14 @@ class Context:
         """The Deployment that this pass applies for the component."""
         for item in self.plan.objects:
             labels = item.get("metadata", {}).get("labels", {})
-            if item.get("kind") == "Deployment" and labels.get(constants.LABEL_COMPONENT) == component:
+            if item.get("kind") in _WORKLOADS and labels.get(constants.LABEL_COMPONENT) == component:
                 return item
         return None
 
     def live(self, component: str) -> Mapping[str, Any] | None:
         """The component's Deployment as it was observed, before this pass applied anything."""
         planned = self.planned(component)
-        return planned and self.observed.children.get(("Deployment", planned["metadata"]["name"]))
+        return planned and self.observed.children.get((planned["kind"], planned["metadata"]["name"]))
 
     def outdated(self, component: str) -> bool:
         """Whether the Deployment as observed has another template than the one that this pass applies."""
