@@ -16,6 +16,7 @@ import yaml
 from kvcachepool import policy, rbac
 from kvcachepool.api.crd import CRD_NAME, crd
 from kvcachepool.api.reference import api_reference
+from kvcachepool.compat.reference import markdown as compatibility_reference
 from kvcachepool.schema.coverage import schema_reference
 from kvcachepool.status.reference import markdown as conditions_reference
 
@@ -108,6 +109,8 @@ def permissions_reference() -> str:
     places = {
         rbac.Scope.WATCHED: "In the whole cluster, or in each watched namespace (scope `namespaces`)",
         rbac.Scope.CLAIMED: "Besides, in each watched namespace (scope `namespaces` only)",
+        rbac.Scope.CLUSTER: "In the whole cluster (scope `cluster`, or with `nodes.read`)",
+        rbac.Scope.DEVICE_PLUGIN: "Besides, in the operator's own namespace (with `rdma.devicePlugin.enabled`)",
         rbac.Scope.OWN: "In the operator's own namespace",
         rbac.Scope.OWN_WEBHOOK: "Besides, in its own namespace, while it keeps the webhook's certificate itself",
         rbac.Scope.CLUSTER_WEBHOOK: "In the cluster, while it keeps the webhook's certificate itself",
@@ -115,9 +118,9 @@ def permissions_reference() -> str:
     lines = [
         "# Permissions of the operator",
         "",
-        "No wildcard, nothing cluster-scoped but the own webhook configuration, nothing written to a pool but "
-        "its status. Of Secrets and claims only the existence of one that a pool names is asked for; the one Secret "
-        "with the webhook's certificate is kept.",
+        "No wildcard, nothing cluster-scoped but nodes (read) and the own webhook configuration, nothing written to a "
+        "pool but its status. Of Secrets and claims only the existence of one that a pool names is asked for; the one "
+        "Secret with the webhook's certificate is kept.",
         "",
     ]
     for scope, place in places.items():
@@ -142,6 +145,7 @@ def outputs() -> Mapping[Path, str]:
         CHART / "admission-policy.yaml": policy_template(),
         Path("docs/reference/api.md"): api_reference(),
         Path("docs/reference/cache-schema.md"): schema_reference(),
+        Path("docs/reference/compatibility.md"): compatibility_reference(),
         Path("docs/reference/conditions.md"): conditions_reference(),
         Path("docs/reference/permissions.md"): permissions_reference(),
     }

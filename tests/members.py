@@ -13,7 +13,9 @@ from kvcachepool.settings import Settings
 
 Json = dict[str, Any]
 
-MASTER_READY = Observed(pods=(PodFacts(name="m", uid="m", component=constants.MASTER, digest="", ready=True),))
+MASTER_READY = Observed(
+    pods=(PodFacts(name="m", uid="m", component=constants.MASTER, digest="", ready=True),), leader_worker_sets=True
+)
 
 
 def schema_of(pool: KVCachePool) -> CacheSchema:
@@ -38,19 +40,18 @@ def pods_of(pool: KVCachePool) -> dict[str, Json]:
     """One pod of each workload, by component, as its controller would make it."""
     plan = make_plan(pool, MASTER_READY, Settings())
     assert not plan.findings, plan.findings
+    templates = [obj["spec"]["template"] for obj in plan.objects if obj["kind"] == "Deployment"]
+    for group in (obj["spec"]["leaderWorkerTemplate"] for obj in plan.objects if obj["kind"] == "LeaderWorkerSet"):
+        templates += [group["leaderTemplate"], group["workerTemplate"]]
+    pods = (deepcopy(dict(template)) for template in templates)
     return {
-        obj["metadata"]["labels"][constants.LABEL_COMPONENT]: {
+        (component := pod["metadata"]["labels"][constants.LABEL_COMPONENT]): {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {
-                **deepcopy(dict(obj["spec"]["template"]["metadata"])),
-                "name": obj["metadata"]["name"],
-                "namespace": pool.metadata.namespace,
-            },
-            "spec": deepcopy(dict(obj["spec"]["template"]["spec"])),
+            "metadata": {**pod["metadata"], "name": component, "namespace": pool.metadata.namespace},
+            "spec": pod["spec"],
         }
-        for obj in plan.objects
-        if obj["kind"] == "Deployment"
+        for pod in pods
     }
 
 

@@ -28,11 +28,13 @@ from kvcachepool.plan import make_plan
 from kvcachepool.plan_types import Plan
 from kvcachepool.settings import Settings
 from kvcachepool.status import make_status
+from tests.nodes import node
 from tests.pools import MOONCAKE, pool
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 STARTED = "2026-03-01T11:00:00Z"
 GIB = 2**30
+NODES = (node("gpu-1"), node("gpu-2"))
 READY_MASTER = PodFacts("demo-master-1", "u", constants.MASTER, "", ready=True)
 VERIFIED = VerificationStatus(
     last_time="2026-03-01T11:30:00Z",
@@ -65,7 +67,7 @@ TRAFFIC = Rates(
 
 def planned(item: KVCachePool) -> Plan:
     """The plan once the master answers."""
-    return make_plan(item, Observed(pods=(READY_MASTER,)), Settings())
+    return make_plan(item, Observed(pods=(READY_MASTER,), nodes=NODES), Settings())
 
 
 def healthy(item: KVCachePool) -> Observed:
@@ -99,6 +101,7 @@ def healthy(item: KVCachePool) -> Observed:
             most_clients=3,
         ),
         verification=VERIFIED,
+        nodes=NODES,
     )
 
 

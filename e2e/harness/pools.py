@@ -31,6 +31,7 @@ def tiny_pool(images: dict[str, str], name: str, namespace: str, **spec: Any) ->
         "schema": {"dtype": "float32"},
         "backend": {"mooncake": {"version": PINS.mooncake_version}},
         "store": tiny_store(images),
+        "cuda": {"version": "12"},  # what the pretended driver runs
         "engines": tiny_engines(images, version=tag.split("-")[0]),
         "verification": {"intervalSeconds": 60},
     }
@@ -65,6 +66,7 @@ def tiny_engines(images: dict[str, str], *, version: str, **fields: Any) -> Json
         "engineMemory": "2Gi",
         "shmSize": "128Mi",
         "shutdownSeconds": 10,
+        "preflight": False,  # it would find neither a GPU driver nor CUDA
         "extraArgs": [*ENGINE_ARGS, CACHE_ARG],
         "env": [{"name": key, "value": value} for key, value in ENGINE_ENV.items()],
         **fields,
@@ -81,7 +83,7 @@ def engine_deployments(kube: Kube, namespace: str, pool: str) -> list[Json]:
 def native_pool(images: dict[str, str], name: str, namespace: str, **engines: Any) -> Json:
     """One engine whose cache is 1 GiB of host memory; as it computes on the CPU, it asks for no device."""
     _, tag = images["engine-cpu"].rsplit(":", 1)
-    fields = {"replicas": 1, "gpu": {"resourceName": ""}, "extraArgs": ENGINE_ARGS} | engines
+    fields = {"replicas": 1, "gpu": {"resourceName": ""}, "preflight": True, "extraArgs": ENGINE_ARGS} | engines
     return tiny_pool(
         images, name, namespace,
         backend={"native": {"cpuBytes": "1Gi"}},

@@ -13,7 +13,7 @@ from e2e.harness.api import Api
 from e2e.harness.install import Installation
 from e2e.harness.kube import Json, Kube
 from e2e.harness.latency import admission_latency
-from e2e.harness.pools import ENGINE_ARGS, ENGINE_ENV
+from e2e.harness.pools import ENGINE_ARGS, ENGINE_ENV, engine_deployments
 from e2e.tests.conftest import Running
 from kvcachepool import constants
 
@@ -27,7 +27,8 @@ def refused(kube: Kube, manifest: Json) -> str:
 
 def engine_copy(kube: Kube, pool: Running, name: str) -> Json:
     """A pod as one of the pool's engines, label and all, that nobody owns."""
-    template = kube.get("deployment", f"{pool.name}-engine", "-n", pool.namespace)["spec"]["template"]
+    (deployment,) = engine_deployments(kube, pool.namespace, pool.name)
+    template = deployment["spec"]["template"]
     metadata = {**deepcopy(template["metadata"]), "name": name, "namespace": pool.namespace}
     metadata["labels"].pop(constants.LABEL_COMPONENT)  # no Service shall route to it
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": deepcopy(template["spec"])}

@@ -77,7 +77,12 @@ def test_a_quota_is_quoted_and_its_end_is_noticed(kube: Kube, namespace: str, im
     }
     kube.create(quota)
     kube.create(
-        store_only(images, "squeezed", namespace, engines={"replicas": 1, "gpu": {"resourceName": "no.such/gpu"}})
+        store_only(
+            images,
+            "squeezed",
+            namespace,
+            engines={"replicas": 1, "gpu": {"resourceName": "no.such/gpu"}, "whenNoNodeFits": "Create"},
+        )
     )
     condition = kube.wait_condition(namespace, "squeezed", "EnginesReady", "False", reason="QuotaExceeded", timeout=180)
     assert "exceeded quota" in condition["message"]

@@ -65,9 +65,16 @@ class Parts:
     """The real parts of a pass, and what they keep between passes."""
 
     def __init__(
-        self, settings: Settings, cluster: Cluster, cache: WatchCache, *, probed: Callable[[Key], None]
+        self,
+        settings: Settings,
+        cluster: Cluster,
+        cache: WatchCache,
+        *,
+        probed: Callable[[Key], None],
+        surroundings: Callable[[Key, Observed], Observed] = lambda _key, observed: observed,
     ) -> None:
-        """`probed` is told of a pool whose probe has a result."""
+        """`probed` is told of a pool whose probe has a result; `surroundings` adds what all pools share."""
+        self._surroundings = surroundings
         self._settings = settings
         self._view = ClusterView(cluster, cache)
         self._http = HttpReader()
@@ -100,7 +107,8 @@ class Parts:
         await self._http.close()
 
     async def _observe(self, pool: KVCachePool) -> Observed:
-        return await gather(pool, self._view, self._http, self._memories.get(pool), time.time())
+        observed = await gather(pool, self._view, self._http, self._memories.get(pool), time.time())
+        return self._surroundings(pool.key, observed)
 
     def _verify(self, pool: KVCachePool, status: PoolStatus, observed: Observed, changed: bool) -> None:
         digest = status.schema_.digest

@@ -58,6 +58,9 @@ RESOURCES: Mapping[str, Resource] = {
     "Event": Resource("/api/v1", "events"),
     "EndpointSlice": Resource("/apis/discovery.k8s.io/v1", "endpointslices"),
     "Deployment": Resource("/apis/apps/v1", "deployments"),
+    "LeaderWorkerSet": Resource("/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
+    "DaemonSet": Resource("/apis/apps/v1", "daemonsets"),
+    "Node": Resource("/api/v1", "nodes"),
     "Lease": Resource("/apis/coordination.k8s.io/v1", "leases"),
     "MutatingWebhookConfiguration": Resource("/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations"),
 }
@@ -128,15 +131,16 @@ class Cluster:
         self._undeclared = {path: until for path, until in self._undeclared.items() if until > now}
         return tuple(self._undeclared)
 
-    async def served(self) -> bool:
-        """Whether the CRD is installed and served."""
+    async def served(self, kind: str = constants.KIND) -> bool:
+        """Whether a CRD is installed and served; ours when none is named."""
+        resource = RESOURCES[kind]
         try:
-            found = await self._json("discover", constants.KIND, "GET", f"/apis/{constants.API_VERSION}")
+            found = await self._json("discover", kind, "GET", resource.prefix)
         except ApiError as error:
             if error.status == 404:
                 return False
             raise
-        return any(resource.get("name") == constants.PLURAL for resource in found.get("resources", ()))
+        return any(entry.get("name") == resource.plural for entry in found.get("resources", ()))
 
     async def get(self, kind: str, namespace: str | None, name: str) -> Json | None:
         """One object, or None when there is none."""

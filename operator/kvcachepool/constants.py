@@ -34,11 +34,22 @@ ANNOTATION_CONTAINER: Final = f"{GROUP}/container"
 """On a pod with several containers: the name of the engine's."""
 ANNOTATION_INJECTED: Final = f"{GROUP}/injected"
 """On a completed pod: what was injected, as JSON."""
+ANNOTATION_CUDA: Final = f"{GROUP}/cuda"
+"""On the engines' Deployment: CUDA of the build that was chosen."""
+ANNOTATION_PRODUCT: Final = f"{GROUP}/gpu-product"
+"""On the engines' Deployment: the GPU that was chosen."""
+
+COMPATIBILITY_CONFIG_MAP: Final = "kvcachepool-compatibility"
+"""A cluster's own rows of the compatibility tables, in the operator's namespace."""
 
 ENGINE: Final = "engine"
+WORKER: Final = "worker"
+"""Pods of an engine beyond the first one, where it runs over several nodes."""
 STORE: Final = "store"
 MASTER: Final = "master"
 
+PREFLIGHT_CONTAINER: Final = "preflight"
+"""Init container of an engine pod; looks whether the engine can work in its image and on its node."""
 WAIT_CONTAINER: Final = "wait-for-master"
 """Init container of an engine pod; ends when the master's RPC port accepts a connection."""
 

@@ -5,9 +5,11 @@ A part that did not answer, or a metric that is absent, is None: unknown, never 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from kvcachepool.api.status import VerificationStatus
+from kvcachepool.compat.tables import BUILT_IN, Tables
 
 Object = Mapping[str, Any]
 """A Kubernetes object as the API server sent it."""
@@ -84,6 +86,8 @@ class PodFacts:
     """The scheduler's sentence, while the pod cannot be placed."""
     started: str = ""
     """RFC 3339 start of the newest main container, empty when not running."""
+    port: int = 0
+    """HTTP port on the node's network; 0 for the well-known one, in a network of its own."""
     containers: tuple[ContainerFacts, ...] = ()
     engine: str = ""
     """Name of a user's engine container; empty: the first container."""
@@ -225,6 +229,31 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint that keeps pods away; PreferNoSchedule is none."""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        return f"{self.key}{f'={self.value}' if self.value else ''}:{self.effect}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What of a node decides whether a pod may run there."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    allocatable: Mapping[str, Decimal] = field(default_factory=dict)
+    """Amounts by resource: cores, bytes, devices."""
+    ready: bool = True
+    cordoned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """Everything one pass knows about one pool."""
 
@@ -233,6 +262,16 @@ class Observed:
     """By name of the Deployment: one for master and store each, one for each generation of engines."""
     children: Mapping[tuple[str, str], Object] = field(default_factory=dict)
     """Live objects with the pool's label and owner, by (kind, name)."""
+    nodes: tuple[NodeFacts, ...] | None = None
+    """Every node of the cluster; None when the operator may not read nodes."""
+    tables: Tables = BUILT_IN
+    """What runs with what, with the cluster's own rows."""
+    leader_worker_sets: bool = False
+    """LeaderWorkerSet is served, so that an engine can run over several nodes."""
+    device_plugin_trouble: str = ""
+    """Why the device plugin that the pool asks for does not run."""
+    tables_error: str = ""
+    """Why the cluster's own rows are ignored."""
     missing: tuple[tuple[str, str, str], ...] = ()
     """References of the spec that do not resolve: (field, kind, what is missing), such as
     ("model.source.hub.tokenSecretRef", "Secret", "hf-token")."""

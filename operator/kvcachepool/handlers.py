@@ -24,6 +24,7 @@ _WATCHED: tuple[tuple[str, str, str], ...] = (
     ("", "v1", "configmaps"),
     ("discovery.k8s.io", "v1", "endpointslices"),
 )
+_LEADER_WORKER_SETS: tuple[str, str, str] = ("leaderworkerset.x-k8s.io", "v1", "leaderworkersets")
 
 
 def settings() -> kopf.OperatorSettings:
@@ -39,12 +40,19 @@ def settings() -> kopf.OperatorSettings:
     # operator's default one.
     result.persistence.finalizer = f"{constants.GROUP}/unused"
     # Pods of the whole cluster would be listed otherwise.
-    for group, version, plural in _WATCHED[1:]:
+    for group, version, plural in (*_WATCHED[1:], _LEADER_WORKER_SETS):
         result.watching.label_selectors[group, version, plural] = constants.LABEL_POOL
     return result
 
 
-def registry(cache: WatchCache, changed: Callable[[Key], None], connection: Connection) -> kopf.OperatorRegistry:
+def registry(
+    cache: WatchCache,
+    changed: Callable[[Key], None],
+    connection: Connection,
+    node_event: Callable[[str | None, Any], None] | None = None,
+    *,
+    leader_worker_sets: bool = False,
+) -> kopf.OperatorRegistry:
     """The handlers: each event goes into the cache and its pool to `changed`."""
     result = kopf.OperatorRegistry()
 
@@ -55,8 +63,15 @@ def registry(cache: WatchCache, changed: Callable[[Key], None], connection: Conn
     async def login(**_: Any) -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(**await connection())
 
-    for group, version, plural in _WATCHED:
+    watched = (*_WATCHED, _LEADER_WORKER_SETS) if leader_worker_sets else _WATCHED
+    for group, version, plural in watched:
         kopf.on.event(group=group, version=version, plural=plural, id=f"feed-{plural}", registry=result)(feed)
+    if node_event is not None:
+
+        async def feed_node(event: Any, **_: Any) -> None:
+            node_event(event["type"], event["object"])
+
+        kopf.on.event(group="", version="v1", plural="nodes", id="feed-nodes", registry=result)(feed_node)
     kopf.on.login(id="login", registry=result)(login)
     return result
 
@@ -69,10 +84,14 @@ async def watch(
     namespaces: Collection[str],
     started: asyncio.Event,
     stop: asyncio.Event,
+    node_event: Callable[[str | None, Any], None] | None = None,
+    leader_worker_sets: bool = False,
     extend: Callable[[kopf.OperatorRegistry, kopf.OperatorSettings], None] = lambda _registry, _settings: None,
 ) -> None:
-    """Watches until `stop` is set. Raises when a watch ends for good, such as after the CRD was deleted."""
-    handlers, configured = registry(cache, changed, connection), settings()
+    """Watches until `stop` is set; nodes only where `node_event` takes them. Raises when a watch ends for good, such as
+    after the CRD was deleted."""
+    handlers = registry(cache, changed, connection, node_event, leader_worker_sets=leader_worker_sets)
+    configured = settings()
     extend(handlers, configured)
     await kopf.operator(
         registry=handlers,

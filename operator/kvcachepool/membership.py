@@ -16,7 +16,7 @@ from kvcachepool import constants
 from kvcachepool.facts import ContainerFacts, EngineFacts, Observed, PodFacts
 from kvcachepool.schema import CacheSchema
 from kvcachepool.schema.flags import OFF, REFUSED_ENV, SCHEMA_ENV, abbreviated, refusal, schema_flag, tokens
-from kvcachepool.schema.member import CONFIG_FLAG, PREFIXED_CONNECTORS, model_argument
+from kvcachepool.schema.member import CONFIG_FLAG, NO_CONNECTOR, PREFIXED_CONNECTORS, model_argument
 from kvcachepool.schema.observed import differences
 
 AGREE: Final = (
@@ -197,6 +197,10 @@ def _connector(schema: CacheSchema, line: tuple[str, ...]) -> Iterator[str]:
     wanted, given = schema.get("connector"), dict(tokens(line)).get(CONFIG_FLAG)
     found = list(_connectors(_json(given)))
     names = sorted({str(connector.get("kv_connector")) for connector in found})
+    if wanted == NO_CONNECTOR:
+        if names:
+            yield f"connector is {', '.join(names)}, the pool has none"
+        return
     ours = [connector for connector in found if connector.get("kv_connector") == wanted]
     if not ours:
         yield f"connector is {', '.join(names) or 'unset'}, the pool has {wanted}"

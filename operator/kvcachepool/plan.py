@@ -3,12 +3,14 @@
 The algorithm:
 1. Check the spec. Any finding means: apply nothing, the user must act.
 2. Render the store's workloads and services, and the engines' service.
-3. Render the engines once everything the spec refers to exists and the master's RPC port answers (its pod is ready).
+3. Choose the engines' build and product by the nodes (`placement`). Without a node that fits, engines are not made,
+   and those that exist are not moved to a template that could run nowhere.
+4. Render the engines once everything the spec refers to exists and the master's RPC port answers (its pod is ready).
    Engines that exist stay, whatever the master does: a dead master means recompute, not fewer engines.
-4. For each workload keep the running template unless the user's spec asks for another (`render.rollout`).
-5. Engines of a former schema move to the present one step by step (`generations`).
-6. Users' own pods that have the schema stand behind the Service, too (`membership`).
-7. Children that are no longer wanted go once the engines have moved on from them.
+5. For each workload keep the running template unless the user's spec asks for another (`render.rollout`).
+6. Engines of a former schema move to the present one step by step (`generations`).
+7. Users' own pods that have the schema stand behind the Service, too (`membership`).
+8. Children that are no longer wanted go once the engines have moved on from them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,16 +23,22 @@ from kvcachepool.backends.base import Backend, EngineParts
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.checks.engine_flags import check_env, check_extra_args
 from kvcachepool.checks.engine_resources import check_engine_resources
+from kvcachepool.checks.hugepages import check_hugepages
 from kvcachepool.checks.lora import check_lora
 from kvcachepool.facts import Observed, PodFacts
 from kvcachepool.findings import Finding
 from kvcachepool.generations import Generation, Step, generations, next_step
+from kvcachepool.hardware.build import check_build
+from kvcachepool.hardware.match import HardwareMatch
 from kvcachepool.membership import Expected, Member, members
+from kvcachepool.placement import match_hardware
 from kvcachepool.plan_types import Plan
-from kvcachepool.render.deployment import deployment, workload_name
+from kvcachepool.ports import engine_port
+from kvcachepool.render.deployment import Workload, deployment, workload_name
 from kvcachepool.render.engine import engine_env, engine_memory, engine_workload
+from kvcachepool.render.leader_worker_set import leader_worker_set
 from kvcachepool.render.members import ENGINES_SERVICE, listed, member_slices
-from kvcachepool.render.rollout import as_it_runs, keep_running, other_template
+from kvcachepool.render.rollout import API_VERSIONS, as_it_runs, keep_running, other_template
 from kvcachepool.render.service import service
 from kvcachepool.schema import CacheSchema
 from kvcachepool.settings import Settings
@@ -44,37 +52,39 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     schema = backend.schema(pool)
     parts = backend.engine(pool, schema.digest)
     segments, segment_bytes = backend.segments(pool)
-    findings = tuple(_findings(pool, backend, schema, parts))
+    findings = tuple(_findings(pool, backend, schema, parts, observed))
     if findings:
         return Plan(schema, findings=findings)
 
     current, formers = generations(observed, workload_name(pool, constants.ENGINE, schema.digest))
     waiting = _waiting(parts, observed, current)
     workloads = list(backend.workloads(pool, settings))
+    hardware = match_hardware(pool, parts, workloads, observed, settings, current=current.name)
     if waiting is None:
-        workloads.append(engine_workload(pool, settings, schema, parts))
+        workloads.append(
+            engine_workload(pool, settings, schema, parts, need=hardware.need, choice=hardware.engine.choice)
+        )
     deployments: list[Json] = []
     outdated = []
     for workload in workloads:
-        desired = deployment(pool, workload)
-        live = observed.children.get(("Deployment", desired["metadata"]["name"]))
+        desired = _rendered(pool, workload)
+        live = observed.children.get((desired["kind"], desired["metadata"]["name"]))
         final, kept = keep_running(desired, live)
-        if workload.component == constants.ENGINE:
-            replaces = live is not None and other_template(final, live)
-            deployments += _moved(final, observed, formers, _step(pool, current, formers, replaces=replaces))
-        else:
+        if workload.component != constants.ENGINE:
             deployments.append(final)
+        elif _held(pool, hardware, final, live):
+            waiting = Finding("WaitingForNodes", "engines are made, or changed, once a node fits them")
+            continue
+        else:
+            replaces = live is not None and other_template(final, live)
+            deployments += _moved(final, observed, _step(pool, current, formers, replaces=replaces))
         if kept:
             outdated.append(workload.component)
     settings_reported = _engine_settings(schema)
     name = pool.spec.model.served_name or pool.spec.model.id
     joined = members(Expected(schema, settings_reported, name), observed)
     routed = _routed(joined, observed)
-    services = [
-        *backend.services(pool),
-        service(pool, constants.ENGINE, ENGINES_SERVICE, {"http": constants.ENGINE_PORT}),
-        *member_slices(pool, routed),
-    ]
+    services = [*backend.services(pool), _engine_service(pool), *member_slices(pool, routed)]
     objects = (*services, *deployments)
     drained = {former.name for former in formers if former.drained}
     moved_on = waiting is None and len(drained) == len(formers) and _settled(observed, current)
@@ -83,6 +93,7 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
         objects=tuple(obj for obj in objects if obj["metadata"]["name"] not in drained),
         prune=tuple(_unwanted(objects, observed, drained, all_of_them=moved_on)),
         waiting=waiting,
+        hardware=hardware,
         outdated=tuple(outdated),
         expected_segments=segments,
         segment_bytes=segment_bytes,
@@ -92,18 +103,50 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     )
 
 
-def _findings(pool: KVCachePool, backend: Backend, schema: CacheSchema, parts: EngineParts) -> Iterator[Finding]:
+def _engine_service(pool: KVCachePool) -> Json:
+    return service(pool, constants.ENGINE, ENGINES_SERVICE, {"http": (constants.ENGINE_PORT, engine_port(pool))})
+
+
+def _held(pool: KVCachePool, hardware: HardwareMatch, desired: Json, live: Mapping[str, Any] | None) -> bool:
+    """Whether engines must wait for a node. A change that replaces no pod, such as of replicas, need not."""
+    if hardware.engine.placeable or pool.spec.engines.when_no_node_fits == "Create":
+        return False
+    return live is None or other_template(desired, live)
+
+
+def _rendered(pool: KVCachePool, workload: Workload) -> Json:
+    over_nodes = workload.component == constants.ENGINE and pool.spec.engines.nodes_per_engine > 1
+    return leader_worker_set(pool, workload) if over_nodes else deployment(pool, workload)
+
+
+def _findings(
+    pool: KVCachePool, backend: Backend, schema: CacheSchema, parts: EngineParts, observed: Observed
+) -> Iterator[Finding]:
     rendered = {
         variable["name"]: variable.get("value")
         for variable in engine_env(pool.model_copy(update={"spec": _without_env(pool)}), schema, parts)
     }
     yield from chain(
         backend.check(pool),
+        check_build(pool, observed.tables),
+        check_hugepages(pool),
+        _check_nodes(pool, observed),
         check_extra_args(pool),
         check_lora(pool.spec.schema_.lora, schema.get("connector")),
         check_env(pool, rendered),
         check_engine_resources(pool, engine_memory(pool, parts)),
     )
+
+
+def _check_nodes(pool: KVCachePool, observed: Observed) -> Iterator[Finding]:
+    nodes, field = pool.spec.engines.nodes_per_engine, "spec.engines.nodesPerEngine"
+    if nodes > 1 and not observed.leader_worker_sets:
+        yield Finding(
+            "InvalidSpec",
+            f"{field}: found {nodes}, but the cluster does not serve LeaderWorkerSet (leaderworkerset.x-k8s.io/v1), "
+            "which an engine over several nodes needs: install it, or keep the engine on one node",
+            field,
+        )
 
 
 def _without_env(pool: KVCachePool) -> Any:
@@ -118,10 +161,13 @@ def _step(pool: KVCachePool, current: Generation, formers: Sequence[Generation],
     return next_step(engines.replicas, engines.max_surge, current, formers)
 
 
-def _moved(desired: Json, observed: Observed, formers: Sequence[Generation], step: Step) -> list[Json]:
+def _moved(desired: Json, observed: Observed, step: Step) -> list[Json]:
     """The engines' Deployments with as many engines as the step says, former ones first: they make room."""
-    found = [(former.name, observed.children.get(("Deployment", former.name))) for former in formers]
-    rest = [as_it_runs(live, step.formers[name]) for name, live in found if live is not None]
+    rest = [
+        as_it_runs(kind, live, step.formers[name])
+        for (kind, name), live in sorted(observed.children.items(), key=lambda item: item[0])
+        if kind in API_VERSIONS and name in step.formers
+    ]
     return [*rest, desired | {"spec": desired["spec"] | {"replicas": step.current}}]
 
 
@@ -153,7 +199,7 @@ def _unwanted(
     from it."""
     wanted = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
     for kind, name in sorted(observed.children):
-        empty = kind == "Deployment" and name in drained
+        empty = kind in API_VERSIONS and name in drained
         if empty or ((all_of_them or kind == "EndpointSlice") and (kind, name) not in wanted):
             yield kind, name
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvcachepool.findings import Finding
+from kvcachepool.hardware.match import HardwareMatch
 from kvcachepool.membership import Member
 from kvcachepool.schema.cache_schema import CacheSchema
 
@@ -22,7 +23,9 @@ class Plan:
     findings: tuple[Finding, ...] = ()
     """Why nothing is applied: the user must act. Objects are empty then."""
     waiting: Finding | None = None
-    """Why engines are not in `objects` yet (WaitingForMaster)."""
+    """Why engines are not in `objects` yet (WaitingForMaster), or why they stay as they are (WaitingForNodes)."""
+    hardware: HardwareMatch | None = None
+    """Which nodes fit; None when nothing is applied."""
     outdated: tuple[str, ...] = ()
     """Components that keep the template of an older operator."""
     members: tuple[Member, ...] = ()

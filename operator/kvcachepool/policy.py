@@ -26,7 +26,7 @@ from kvcachepool.schema.flags import (
     SCHEMA_FLAGS,
     Kind,
 )
-from kvcachepool.schema.member import CONFIG_FLAG, ENGINE_IMAGE, ENGINE_WORDS, PREFIXED_CONNECTORS, SHELL
+from kvcachepool.schema.member import CONFIG_FLAG, ENGINE_IMAGE, ENGINE_WORDS, NO_CONNECTOR, PREFIXED_CONNECTORS, SHELL
 from kvcachepool.schema.values import ALIASES, UPPER_CASE
 
 Json = dict[str, Any]
@@ -202,7 +202,8 @@ variables.parsed.map(e,
   + e.env.filter(v, v.name in {_cel(list(REFUSED_ENV))}
       && (has(v.valueFrom) || !(v.?value.orValue('') in {_cel(sorted(OFF))})))
     .map(v, '%s is not allowed: %s'.format([string(v.name), variables.refusals[v.name]]))
-  + ({_CONFIG}.size() == 0 ? ['{CONFIG_FLAG} is unset, the pool has the connector ' + {_CONNECTOR}] : [])
+  + ({_CONFIG}.size() == 0 && {_CONNECTOR} != {_cel(NO_CONNECTOR)}
+    ? ['{CONFIG_FLAG} is unset, the pool has the connector ' + {_CONNECTOR}] : [])
   + {_CONFIG}.filter(g, !g[1].matches('"kv_connector"\\\\s*:\\\\s*"' + {_CONNECTOR} + '"'))
     .map(g, 'the connector of {CONFIG_FLAG} is another one, the pool has ' + {_CONNECTOR})
   + {_CONFIG}.filter(g, {_CONNECTOR} in {_cel(PREFIXED_CONNECTORS)})

@@ -10,8 +10,10 @@ from kvcachepool.facts import Observed, PodFacts
 from kvcachepool.plan import make_plan
 from kvcachepool.settings import Settings
 
-_MASTER_IS_READY = Observed(pods=(PodFacts(name="master", uid="", component=constants.MASTER, digest="", ready=True),))
-"""Engines are part of the preview: the store is taken as started."""
+_MASTER_IS_READY = Observed(
+    pods=(PodFacts(name="master", uid="", component=constants.MASTER, digest="", ready=True),), leader_worker_sets=True
+)
+"""Engines are part of the preview: the store is taken as started, and LeaderWorkerSet as installed."""
 
 
 class _Dumper(yaml.SafeDumper):

@@ -40,6 +40,21 @@ def parse_bytes(value: str | int) -> int:
     return whole if whole == number else whole + 1
 
 
+_AMOUNT = re.compile(r"^([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?$")
+_SMALL: dict[str, Decimal] = {"n": Decimal(10) ** -9, "u": Decimal(10) ** -6, "m": Decimal(10) ** -3}
+
+
+def parse_amount(value: str | int) -> Decimal:
+    """Any quantity of a resource as a plain number: `500m` of cpu, `2` devices, `1Gi` of memory. Raises ValueError."""
+    match = _AMOUNT.match(str(value).strip())
+    if match is None:
+        raise ValueError(f"{value!r} is not a quantity such as 500m, 2 or 1Gi")
+    number, suffix = Decimal(match[1]), match[2] or ""
+    if suffix[:1] in {"e", "E"} and suffix[1:] and suffix != "Ei":
+        return number * Decimal(10) ** int(suffix[1:])
+    return number * (_SMALL | _SUFFIX)[suffix]
+
+
 def format_bytes(value: int) -> str:
     """The shortest exact binary quantity (`1Gi`, `1536Mi`, else plain bytes)."""
     for suffix in ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki"):

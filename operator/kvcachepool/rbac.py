@@ -1,21 +1,29 @@
 """What the operator may do, as data: the chart's roles are generated from this.
 
-No wildcard, no cluster-scoped resource but the operator's own webhook configuration, nothing written to a KVCachePool
-but its status. Server-side apply needs `create` and `patch` together. Children carry `blockOwnerDeletion: false`, so no
-`finalizers` subresource is needed where OwnerReferencesPermissionEnforcement is on (OpenShift).
+No wildcard, of cluster-scoped resources only nodes (read) and the operator's own webhook configuration, nothing written
+to a KVCachePool but its status. Server-side apply needs `create` and `patch` together. Children carry
+`blockOwnerDeletion: false`, so no `finalizers` subresource is needed where OwnerReferencesPermissionEnforcement is on
+(OpenShift).
 """
 
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from kvcachepool.constants import GROUP, PLURAL
+from kvcachepool.constants import COMPATIBILITY_CONFIG_MAP, GROUP, PLURAL
 
 CLAIM_LEASE: Final = "kvcachepool-operator-claim"
 """Lease in a watched namespace that says which installation works there."""
 
 WEBHOOK: Final = "WEBHOOK"
 """Stands for the name of the installation's own webhook configuration and Secret, which the chart knows."""
+
+
+DEVICE_PLUGIN: Final = "kvcachepool-rdma-device-plugin"
+"""DaemonSet and ConfigMap of the RDMA device plugin, in the operator's own namespace."""
+
+DEVICE_PLUGIN_OWNER: Final = f"{DEVICE_PLUGIN}-owner"
+"""ConfigMap of the chart that owns both."""
 
 
 class Scope(Enum):
@@ -25,6 +33,11 @@ class Scope(Enum):
     """Everywhere the operator looks for pools: the cluster, or each watched namespace."""
     CLAIMED = "claimed"
     """In each watched namespace, of an installation that is limited to namespaces."""
+    CLUSTER = "cluster"
+    """In the whole cluster: by the role of WATCHED or, of an installation that is limited to namespaces, by a role of
+    its own where the chart is told so."""
+    DEVICE_PLUGIN = "device-plugin"
+    """In the operator's own namespace, where the chart is told to let it run the RDMA device plugin."""
     OWN = "own"
     """In the operator's own namespace."""
     OWN_WEBHOOK = "webhook"
@@ -60,6 +73,13 @@ RULES: Final = (
     Rule(Scope.WATCHED, GROUP, (PLURAL,), _READ, "the pools"),
     Rule(Scope.WATCHED, GROUP, (f"{PLURAL}/status",), ("patch",), "their status, by server-side apply"),
     Rule(Scope.WATCHED, "apps", ("deployments",), _CHILD, "children: master, store and engines"),
+    Rule(
+        Scope.WATCHED,
+        "leaderworkerset.x-k8s.io",
+        ("leaderworkersets",),
+        _CHILD,
+        "children: engines over several nodes, where the cluster has this kind",
+    ),
     Rule(Scope.WATCHED, "", ("services", "configmaps"), _CHILD, "children: addresses and configuration"),
     Rule(Scope.WATCHED, "discovery.k8s.io", ("endpointslices",), _CHILD, "users' own engines behind a pool's Service"),
     Rule(Scope.WATCHED, "", ("pods",), _READ, "what runs"),
@@ -98,6 +118,31 @@ RULES: Final = (
         ("get", "patch"),
         "tell the API server of the certificate's authority",
         names=(WEBHOOK,),
+    ),
+    *(
+        Rule(Scope.DEVICE_PLUGIN, group, (resource,), verbs, why, names=names)
+        for group, resource, why in (
+            ("apps", "daemonsets", "the RDMA device plugin, while a pool asks for it"),
+            ("", "configmaps", "its configuration"),
+        )
+        for verbs, names in ((("create",), ()), (("get", "patch", "delete"), (DEVICE_PLUGIN,)))
+    ),
+    Rule(
+        Scope.DEVICE_PLUGIN,
+        "",
+        ("configmaps",),
+        ("get",),
+        "the owner with which the device plugin goes when the release is uninstalled",
+        names=(DEVICE_PLUGIN_OWNER,),
+    ),
+    Rule(Scope.CLUSTER, "", ("nodes",), _READ, "which nodes fit a pool, by labels, taints and allocatable resources"),
+    Rule(
+        Scope.OWN,
+        "",
+        ("configmaps",),
+        ("get",),
+        "the cluster's own rows of the compatibility tables",
+        names=(COMPATIBILITY_CONFIG_MAP,),
     ),
     Rule(Scope.OWN, "coordination.k8s.io", ("leases",), ("get", "create", "update"), "leader election"),
 )

@@ -7,7 +7,7 @@ a lost label yields no event. The list also shows what a dead watch has not deli
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from kvcachepool import constants
 from kvcachepool.cluster import ApiError, Cluster
@@ -29,12 +29,18 @@ class Relist:
         *,
         namespaces: Iterable[str],
         changed: Callable[[Key], None],
+        also: Callable[[], Awaitable[None]] | None = None,
+        optional: Callable[[], Iterable[str]] = tuple,
         interval: float = INTERVAL_SECONDS,
     ) -> None:
+        """`also` is called in each round, before the objects of pools are listed; `optional` gives kinds of children
+        that not every cluster has."""
+        self._optional = optional
         self._cluster = cluster
         self._cache = cache
         self._namespaces: tuple[str | None, ...] = tuple(namespaces) or (None,)
         self._changed = changed
+        self._also = also
         self._interval = interval
 
     async def first(self, waiting: Callable[[str], None] = lambda _reason: None) -> None:
@@ -60,7 +66,9 @@ class Relist:
 
     async def once(self) -> None:
         """Lists each kind in each watched scope. Raises ApiError."""
-        for kind in KINDS:
+        if self._also is not None:
+            await self._also()
+        for kind in (*KINDS, *self._optional()):
             selector = "" if kind == constants.KIND else constants.LABEL_POOL
             for namespace in self._namespaces:
                 objects, version = await self._cluster.list(kind, namespace, selector)

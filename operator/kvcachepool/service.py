@@ -12,6 +12,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from kvcachepool.assembly import Parts
 from kvcachepool.children import Children
 from kvcachepool.claims import Claims
 from kvcachepool.cluster import ApiError, Cluster, connect, connection
+from kvcachepool.device_plugins import DevicePlugins
+from kvcachepool.facts import Observed
 from kvcachepool.health import Health
 from kvcachepool.leader import Leadership
 from kvcachepool.metrics import Metrics
@@ -30,6 +33,7 @@ from kvcachepool.reconcile import Reconciler, Steps
 from kvcachepool.relist import Relist
 from kvcachepool.settings import Settings
 from kvcachepool.strangers import Strangers
+from kvcachepool.surroundings import Surroundings
 from kvcachepool.watchcache import WatchCache
 from kvcachepool.webhook_tls import Files, OwnSecret, Source, WebhookTls
 from kvcachepool.workqueue import Key, WorkQueue
@@ -59,7 +63,15 @@ class Operator:
             on_call=self.metrics.call,
             identity=settings.identity,
         )
-        self.parts = Parts(settings, self.cluster, self.cache, probed=self._probed)
+        self.device_plugins = DevicePlugins(
+            self.cluster,
+            settings,
+            lambda: [pool for key in self.cache.pools() if (pool := self.cache.pool(key)) is not None],
+            lambda key: self.queue.add(key),  # noqa: PLW0108 - the queue is made below
+            leads=lambda: self.leadership.leads,
+        )
+        self.surroundings = Surroundings(self.cluster, settings.lease_namespace, self._all_changed)
+        self.parts = Parts(settings, self.cluster, self.cache, probed=self._probed, surroundings=self._seen_by)
         claims = Claims(
             self.cluster,
             installation=f"{settings.lease_namespace}/{settings.lease_name}" if settings.lease_namespace else "",
@@ -77,7 +89,14 @@ class Operator:
             resync_seconds=settings.resync_seconds,
         )
         self.queue = WorkQueue(self.reconciler.run, workers=settings.workers, on_pass=self._passed)
-        self.relist = Relist(self.cluster, self.cache, namespaces=settings.namespaces, changed=self.queue.add)
+        self.relist = Relist(
+            self.cluster,
+            self.cache,
+            namespaces=settings.namespaces,
+            changed=self._pool_changed,
+            also=self.surroundings.refresh,
+            optional=lambda: ("LeaderWorkerSet",) if self.surroundings.leader_worker_sets else (),
+        )
         self.strangers = Strangers(self.cluster, self.cache, leads=lambda: self.leadership.leads)
         self.health = Health(
             self.metrics.registry, alive=(self._watch_problem, self._queue_problem), ready=(lambda: self._waiting,)
@@ -104,6 +123,7 @@ class Operator:
                 asyncio.create_task(self.relist.forever(), name="relist"),
                 asyncio.create_task(self.strangers.forever(), name="strangers"),
                 asyncio.create_task(self._campaign(), name="leadership"),
+                asyncio.create_task(self.device_plugins.forever(), name="device-plugins"),
                 *([asyncio.create_task(self.tls.forever(), name="webhook-tls")] if self.tls is not None else []),
             ]
             await self._watch(stop, background)
@@ -144,8 +164,10 @@ class Operator:
         stopper = asyncio.create_task(on_stop(), name="stopper")
         try:
             await handlers.watch(
-                self.cache, self.queue.add, lambda: connection(self.client),
+                self.cache, self._pool_changed, lambda: connection(self.client),
                 namespaces=self.settings.namespaces, started=started, stop=ended,
+                leader_worker_sets=self.surroundings.leader_worker_sets,
+                node_event=self.surroundings.node_event if self.surroundings.nodes.facts is not None else None,
                 extend=self.admission.install if self.admission is not None else lambda _registry, _settings: None,
             )  # fmt: skip
         finally:
@@ -180,8 +202,7 @@ class Operator:
     async def _gained(self) -> None:
         self.reconciler.reset()
         self.queue.resume()
-        for key in self.cache.pools():
-            self.queue.add(key)
+        self._all_changed()
 
     async def _lost(self) -> None:
         await self.queue.pause()
@@ -196,6 +217,18 @@ class Operator:
         self.metrics.passes.labels(result).observe(seconds)
         if self.cache.pool(key) is None:
             self.queue.forget(key)
+
+    def _pool_changed(self, key: Key) -> None:
+        self.queue.add(key)
+        self.device_plugins.wake()
+
+    def _all_changed(self) -> None:
+        for key in self.cache.pools():
+            self._pool_changed(key)
+
+    def _seen_by(self, key: Key, observed: Observed) -> Observed:
+        shared = self.surroundings.seen_by(observed)
+        return replace(shared, device_plugin_trouble=self.device_plugins.trouble(key))
 
     def _wait_for(self, reason: str) -> None:
         if reason and reason != self._waiting:

@@ -24,6 +24,10 @@ class Settings:
     """Where the leader's Lease lies; empty means the operator runs alone (development)."""
     identity: str = ""
     """This replica's name in the Lease; the pod's name."""
+    device_plugin_account: str = ""
+    """Service account, in the operator's namespace, of the RDMA device plugin; empty means that none may be run."""
+    device_plugin_image: str = ""
+    """Image of the plugin for pools that name none."""
     http_port: int = 8080
     """Port of /healthz, /readyz and /metrics."""
     probe_timeout_seconds: float = 90.0

@@ -34,6 +34,8 @@ def full(model: type[BaseModel]) -> dict[str, Any]:
                 value = [value]
         elif get_origin(field.annotation) is dict:
             value = {"some": "text"}
+        elif list[str] in kinds:
+            value = [f"some {name}"]
         elif bool in kinds:
             value = True
         elif int in kinds:

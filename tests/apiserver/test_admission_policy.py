@@ -141,6 +141,13 @@ EVERYTHING: Json = {
         {"model": {"source": {"image": {"path": "/models/tiny"}}}},
         {"model": {"source": {"pvc": {"claimName": "weights"}}}, "store": {"mode": "Embedded"}},
         {"model": {"revision": None}, "backend": {"mooncake": None, "native": {}}},
+        {
+            "model": {"revision": None},
+            "backend": {"mooncake": None, "native": {}},
+            "engines": {"gpu": {"resourceName": ""}, "image": "e:1"},
+        },
+        {"schema": {"parallelism": {"tensor": 2, "pipeline": 2}}, "engines": {"nodesPerEngine": 2}},
+        {"transport": {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca", "hostNetwork": True}}},
     ],
 )
 def test_what_the_operator_makes_is_let_in(world: World, spec: Json) -> None:

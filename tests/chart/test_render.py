@@ -117,7 +117,8 @@ def test_no_hooks_so_that_uninstall_needs_no_running_pod() -> None:
 def test_cluster_scope_watches_everything() -> None:
     assert helm.environment(helm.defaults())["KVCP_NAMESPACES"] == ""
     watched = helm.one(helm.defaults(), "ClusterRole", f"kvcp-kvcachepool-operator-{helm.NAMESPACE}")
-    assert watched["rules"] == [rule.dump() for rule in rbac.rules(rbac.Scope.WATCHED)]
+    scopes = (rbac.Scope.WATCHED, rbac.Scope.CLUSTER)
+    assert watched["rules"] == [rule.dump() for scope in scopes for rule in rbac.rules(scope)]
 
 
 def test_namespaced_scope_has_nothing_cluster_wide() -> None:
@@ -171,6 +172,7 @@ def test_the_environment_is_what_the_operator_reads() -> None:
     values = {
         "operator": {"resyncSeconds": 12.5, "workers": 3, "probeTimeoutSeconds": 45},
         "admission": {"injection": {"certManager": True}},
+        "rdma": {"devicePlugin": {"enabled": True}},
     }
     objects = helm.template(values)
     names = {entry["name"] for entry in pod_spec(objects)["containers"][0]["env"]}
@@ -229,3 +231,10 @@ def test_chart_and_operator_are_one_version() -> None:
 def test_a_second_release_of_the_same_name_elsewhere_does_not_collide() -> None:
     names = {item["metadata"]["name"] for item in helm.defaults() if item["kind"] in CLUSTER_KINDS}
     assert all(helm.NAMESPACE in name for name in names)
+
+
+def test_namespaced_scope_reads_nodes_only_where_it_is_told_so() -> None:
+    objects = helm.template({"scope": "namespaces", "namespaces": ["team-a"], "nodes": {"read": True}})
+    role = helm.one(objects, "ClusterRole", f"kvcp-kvcachepool-operator-{helm.NAMESPACE}-nodes")
+    assert role["rules"] == [rule.dump() for rule in rbac.rules(rbac.Scope.CLUSTER)]
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}

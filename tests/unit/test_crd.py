@@ -131,7 +131,7 @@ def test_enumerations_and_limits_survive() -> None:
     schema = SPEC["properties"]["schema"]["properties"]
     assert "builtin" not in schema["hashAlgorithm"]["enum"]  # LMCache#2511
     assert (schema["blockSize"]["minimum"], schema["blockSize"]["maximum"]) == (1, 1024)
-    assert SPEC["properties"]["transport"]["properties"]["protocol"]["enum"] == ["TCP"]
+    assert SPEC["properties"]["transport"]["properties"]["protocol"]["enum"] == ["TCP", "RDMA"]  # no auto
 
 
 def test_what_cel_reads_is_bounded_so_that_the_api_server_takes_its_cost() -> None:

@@ -17,7 +17,7 @@ from kvcachepool.inject import InjectionRefusedError, complete
 from kvcachepool.quantity import parse_bytes
 from kvcachepool.schema.observed import differences
 from tests.members import schema_of
-from tests.pools import NATIVE, pool
+from tests.pools import NATIVE, merged, pool
 
 Json = dict[str, Any]
 
@@ -314,6 +314,45 @@ def test_memory_of_the_cache_comes_on_top_of_the_users() -> None:
 def test_devices_that_the_user_asks_for_are_the_users_choice(resources: Json) -> None:
     done = first(complete(user_pod(resources=resources), ready({"schema": {"parallelism": {"tensor": 2}}})))
     assert done["resources"].get("limits", {}) == resources.get("limits", {})
+
+
+RDMA: Json = {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca_shared_devices_a", "count": 2}}
+
+
+def test_a_pool_over_rdma_brings_devices_and_the_right_to_lock_memory() -> None:
+    subject = ready({"transport": RDMA})
+    done = complete(user_pod(resources={"limits": {"nvidia.com/gpu": "1"}}), subject)
+    assert first(done)["resources"]["limits"] == {"nvidia.com/gpu": "1", "rdma/hca_shared_devices_a": "2"}
+    assert first(done)["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"]}
+    assert complete(done, subject) == done
+    assert first(complete(user_pod(), ready())).get("securityContext") is None
+
+
+def test_a_pool_on_secondary_networks_brings_their_annotation() -> None:
+    networks = "k8s.v1.cni.cncf.io/networks"
+    subject = ready({"transport": merged(RDMA, {"rdma": {"networks": ["ib0"]}})})
+    assert complete(user_pod(), subject)["metadata"]["annotations"][networks] == "ib0"
+    pod = user_pod()
+    pod["metadata"]["annotations"] = {networks: "eth9"}
+    assert "annotation k8s.v1.cni.cncf.io/networks is eth9, the pool has ib0" in refusal(pod, subject)
+
+
+def test_a_pool_on_the_nodes_network_brings_it() -> None:
+    subject = ready({"transport": {"protocol": "RDMA", "rdma": {**RDMA["rdma"], "hostNetwork": True}}})
+    spec = complete(user_pod(), subject)["spec"]
+    assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    pod = user_pod()
+    pod["spec"]["dnsPolicy"] = "Default"
+    assert complete(pod, subject)["spec"]["dnsPolicy"] == "Default"
+
+
+def test_an_engine_on_the_cpu_gets_memory_and_no_connector() -> None:
+    subject = ready({"engines": {"gpu": {"resourceName": ""}}}, base=NATIVE, name="demo")
+    done = first(complete(user_pod(), subject))
+    assert not [a for a in done["args"] if a.startswith("--kv-transfer-config")]
+    assert env_of(done)["VLLM_CPU_KVCACHE_SPACE"] == "8"
+    own = user_pod("--kv-transfer-config", '{"kv_connector": "NixlConnector"}')
+    assert "--kv-transfer-config is the user's own, the pool has none" in refusal(own, subject)
 
 
 def test_an_engine_of_several_ranks_gets_as_many_devices() -> None:

@@ -39,6 +39,7 @@ def rolls(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
     return {name for name in before if before[name]["spec"]["template"] != after[name]["spec"]["template"]}
 
 
+RDMA: dict[str, Any] = {"transport": {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca"}}}
 ROLLS: list[tuple[dict[str, Any], set[str]]] = [
     ({}, set()),
     ({"engines": {"replicas": 5}}, set()),
@@ -49,7 +50,13 @@ ROLLS: list[tuple[dict[str, Any], set[str]]] = [
     ({"schema": {"blockSize": 32}}, {"engine"}),
     ({"model": {"revision": "r2"}}, {"engine"}),
     ({"model": {"servedName": "chat"}}, {"engine"}),
-    ({"engines": {"image": "registry.internal/vllm@sha256:abc"}}, {"engine"}),
+    ({"engines": {"image": "registry.internal/vllm:0.33.0-cu13@sha256:abc"}}, {"engine"}),
+    ({"cuda": {"version": "13"}}, set()),
+    ({"cuda": {"version": "12"}}, {"engine"}),
+    ({"engines": {"whenNoNodeFits": "Create"}}, set()),
+    ({"transport": {"rdma": {"resourceName": "rdma/hca"}}}, set()),
+    (RDMA, {"engine", "store"}),
+    (merged(RDMA, {"transport": {"rdma": {"hostNetwork": True}}}), {"engine", "store"}),
     ({"engines": {"env": [{"name": "A", "value": "1"}]}}, {"engine"}),
     ({"engines": {"scheduling": {"nodeSelector": {"a": "b"}}}}, {"engine"}),
     ({"store": {"segmentSize": "1Gi"}}, {"store"}),
@@ -210,12 +217,13 @@ EVERY_FIELD: dict[str, Any] = {
     },
     "engines": {
         "version": "0.32.0",
-        "image": "e:1",
+        "image": "e:1-cu12",
         "imagePullPolicy": "Never",
         "env": [{"name": "A", "value": "1"}],
         "extraArgs": ["--enforce-eager"],
-        "gpu": {"resourceName": "amd.com/gpu"},
+        "gpu": {"resourceName": "nvidia.com/mig-1g.5gb", "product": "NVIDIA-L4"},
         "resources": {"limits": {"cpu": "4"}},
+        "preflight": False,
         "engineMemory": "9Gi",
         "shmSize": "3Gi",
         "scheduling": {"priorityClassName": "high"},
@@ -224,6 +232,18 @@ EVERY_FIELD: dict[str, Any] = {
         "shutdownSeconds": 20,
     },
     "scheduling": {"runtimeClassName": "nvidia"},
+    "cuda": {"version": "12"},
+    "transport": {
+        "protocol": "RDMA",
+        "rdma": {
+            "resourceName": "rdma/hca",
+            "count": 2,
+            "provider": "EFA",
+            "devices": ["mlx5_0"],
+            "gidIndex": 0,
+            "networks": ["a"],
+        },
+    },
     "imagePullSecrets": [{"name": "regcred"}],
     "rolloutToken": "1",
 }
@@ -231,16 +251,25 @@ EVERY_FIELD: dict[str, Any] = {
 
 ONLY_TOGETHER = ("model", "schema.parallelism", "schema.speculative")
 """Groups whose fields cannot be changed one by one."""
+OWN_IMAGES = {"engines": {"image": "e:1-cu13"}, "store": {"image": "m:1"}}
+NEEDS: dict[str, dict[str, Any]] = {
+    "backend.mooncake.version": OWN_IMAGES,  # the operator's hold another one
+    "transport.protocol": RDMA,
+    "transport.rdma.provider": merged(RDMA, OWN_IMAGES),  # the operator's have no EFA
+}
+"""What a field cannot be changed without."""
 
 
 @pytest.mark.parametrize("path", sorted({".".join(path) for path in leaves(EVERY_FIELD)}))
 def test_no_field_that_shapes_a_pod_is_forgotten_in_the_inputs(path: str) -> None:
     """Were a field missing in the inputs of a component, an edit of it would silently change nothing."""
     whole = next((group for group in ONLY_TOGETHER if path.startswith(f"{group}.")), path)
-    change = _pick(EVERY_FIELD, whole.split("."))
-    live = deployments(plan_for())
+    before: dict[str, Any] = RDMA if path.startswith("transport.rdma.") else {}
+    change = merged(NEEDS.get(path, RDMA if before else {}), _pick(EVERY_FIELD, whole.split(".")))
+    live = deployments(plan_for(before))
     fresh = deployments(plan_for(change))
     after = deployments(plan_for(change, live))
+    assert fresh
     for component, deployment in fresh.items():
         assert after[component]["spec"]["template"] == deployment["spec"]["template"], component
 
@@ -258,13 +287,16 @@ def test_the_changes_above_name_every_field_of_the_api() -> None:
     for name, field in PoolSpec.model_fields.items():
         alias = field.alias or name
         model = getattr(spec, name)
-        if alias in {"verification", "transport"} or not hasattr(type(model), "model_fields"):
+        if alias == "verification" or not hasattr(type(model), "model_fields"):
             continue
         for inner, inner_field in type(model).model_fields.items():
             path = f"{alias}.{inner_field.alias or inner}"
             exempt = {
                 "engines.replicas",
                 "engines.maxSurge",
+                "engines.whenNoNodeFits",
+                "engines.nodesPerEngine",
+                "cuda.allowForwardCompat",
                 "store.replicas",
                 "backend.native",
                 "scheduling.nodeSelector",
@@ -296,3 +328,16 @@ def test_engines_stay_when_the_master_is_gone() -> None:
     """A dead master means recompute, not fewer engines."""
     assert "engine" not in deployments(make_plan(pool(), Observed(), Settings()))
     assert "engine" in deployments(make_plan(pool(), Observed(workloads=running()), Settings()))
+
+
+def test_forward_compatibility_is_part_of_the_engines() -> None:
+    product = {"engines": {"gpu": {"product": "NVIDIA-L4"}}}
+    live = deployments(plan_for(product))
+    allowed = merged(product, {"cuda": {"allowForwardCompat": True}})
+    assert rolls(live, deployments(plan_for(allowed, live))) == {"engine"}
+
+
+def test_a_device_plugin_is_no_part_of_pods() -> None:
+    live = deployments(plan_for(RDMA))
+    plugin = {"transport": {"rdma": {"devicePlugin": {"selectors": {"vendors": ["15b3"]}}}}}
+    assert rolls(live, deployments(plan_for(merged(RDMA, plugin), live))) == set()

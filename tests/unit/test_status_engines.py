@@ -264,6 +264,7 @@ def test_a_refused_spec_does_not_hide_what_runs() -> None:
     status = case.status()
     assert {c.type: c.reason for c in status.conditions if c.status != "True"} == {
         "Accepted": "InvalidSpec",
+        "HardwareMatched": "NotAccepted",
         "Ready": "InvalidSpec",
     }
 

@@ -23,6 +23,7 @@ def status(*conditions: tuple[str, str, str]) -> PoolStatus:
 def test_the_first_pass_warns_of_nothing_that_passes() -> None:
     assert told(PoolStatus(), START) == [
         ("Normal", "Valid"),
+        ("Normal", "NodesFit"),
         ("Normal", "MasterNotReady"),
         ("Normal", "WaitingForMaster"),
     ]

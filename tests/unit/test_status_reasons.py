@@ -12,10 +12,17 @@ from kvcachepool.status.make import CHAINS
 from kvcachepool.status.reasons import BY_TYPE, CONDITIONS, NEEDED, reasons_of
 from kvcachepool.status.verdict import speaker
 from tests.status_scenes import Case
-from tests.unit import test_status_engines, test_status_reuse, test_status_schema, test_status_store
+from tests.unit import (
+    test_status_engines,
+    test_status_hardware,
+    test_status_reuse,
+    test_status_schema,
+    test_status_store,
+)
 
 CASES: list[Case] = [
     *test_status_engines.CASES,
+    *test_status_hardware.CASES,
     *test_status_reuse.CASES,
     *test_status_schema.CASES,
     *test_status_store.CASES,

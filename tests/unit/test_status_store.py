@@ -17,6 +17,7 @@ def segment(host: str, status: str = "OK", protocol: str = "tcp") -> Segment:
     return Segment(f"{host}:13000", f"{host}:16000", protocol, GIB, status, host)
 
 
+RDMA = {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca"}}
 CASES = [
     Case("StoreReady", "Serving", says=("lists 1 of 1 segments",)),
     Case("StoreReady", "Serving", trend(lost_keys=41_000), ("Over 20000 blocks were lost", "fills anew"), id="lost"),
@@ -243,6 +244,21 @@ CASES = [
         ("spec.transport.protocol is TCP, but RDMA is used", "demo-store-0"),
         id="Mooncake#898",
     ),
+    Case(
+        "TransportMatched",
+        "TransportDowngraded",
+        says=("spec.transport.protocol is RDMA, but TCP is used", "Likely causes, in this order", "IPC_LOCK"),
+        spec={"transport": RDMA},
+        id="aibrix#897",
+    ),
+    Case(
+        "TransportMatched",
+        "AsAsked",
+        lambda o: master(segments=tuple(segment(p.ip, protocol="efa") for p in o.pods if p.component == STORE))(o),
+        ("1 segment over RDMA",),
+        {"transport": RDMA},
+        id="efa",
+    ),
 ]
 
 
@@ -264,6 +280,26 @@ def test_full_pool_keeps_engines_ready_and_clears_after_eviction() -> None:
 def test_many_names_are_cut() -> None:
     case = Case("StoreReady", "SegmentsMissing", master(segments=()), spec={"store": {"replicas": 6}})
     assert "demo-store-0, demo-store-1, demo-store-2 and 3 more" in case.found().message
+
+
+def test_a_full_pool_of_small_blocks_needs_a_larger_master_and_says_how_much() -> None:
+    """Mooncake#3452: 1 TiB of blocks of 64 KiB."""
+    spec = {"store": {"replicas": 16, "segmentSize": "64Gi"}}
+    case = Case("StoreReady", "Serving", master(keys=100_000, allocated=100_000 * 2**16), spec=spec)
+    store = case.status().store
+    assert store is not None
+    assert (store.expected_keys, store.master_memory) == (10_000_000, "9.6 GiB")
+    advice = case.status().advice
+    for part in ("needs about 9.6 GiB, but its limit is 2Gi", "10000000 keys × 1024 B", "blockSize"):
+        assert part in advice
+    enough = spec | {"store": spec["store"] | {"master": {"resources": {"limits": {"memory": "12Gi"}}}}}
+    assert "master needs" not in Case("StoreReady", "Serving", case.see, spec=enough).status().advice
+
+
+def test_a_nearly_empty_pool_tells_nothing_about_the_master() -> None:
+    store = Case("StoreReady", "Serving", master(keys=20, allocated=2**20)).status().store
+    assert store is not None
+    assert (store.expected_keys, store.master_memory) == (None, "")
 
 
 def test_figures_are_rounded() -> None:

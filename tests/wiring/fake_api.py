@@ -14,12 +14,15 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.nodes import raw_node
+
 Json = dict[str, Any]
 
 _GROUPS = {
     "/api/v1": [
         "pods:Pod", "services:Service", "configmaps:ConfigMap", "secrets:Secret", "events:Event",
         "namespaces:Namespace", "persistentvolumeclaims:PersistentVolumeClaim",
+        "nodes:Node",
     ],
     "/apis/apps/v1": ["deployments:Deployment"],
     "/apis/discovery.k8s.io/v1": ["endpointslices:EndpointSlice"],
@@ -28,6 +31,7 @@ _GROUPS = {
     "/apis/kvcachepool.io/v1alpha1": ["kvcachepools:KVCachePool"],
 }  # fmt: skip
 _KIND = {part.split(":")[0]: part.split(":")[1] for parts in _GROUPS.values() for part in parts}
+_CLUSTER_SCOPED = ("nodes", "namespaces")
 _LABEL = "kvcachepool.io/pool"
 
 
@@ -37,7 +41,10 @@ class FakeApi:
     def __init__(self) -> None:
         self.url = ""
         self.objects: dict[tuple[str, str, str], Json] = {}
-        """By (plural, namespace, name)."""
+        """By (plural, namespace, name); one node that fits every pool is there from the start."""
+        self.objects["nodes", "", "gpu-1"] = raw_node(driver="580.82") | {
+            "metadata": raw_node()["metadata"] | {"uid": "node-uid", "resourceVersion": "1"}
+        }
         self.requests: list[tuple[str, str]] = []
         """(method, path), watches and discovery left out."""
         self.answer_instead: Callable[[str, str], tuple[int, str] | None] = lambda _method, _path: None
@@ -148,11 +155,18 @@ class FakeApi:
             verbs = ["get", "list", "watch", "create", "patch", "update", "delete"]
             return {
                 "resources": [
-                    {"name": plural, "kind": kind, "singularName": kind.lower(), "namespaced": True, "verbs": verbs}
+                    {
+                        "name": plural,
+                        "kind": kind,
+                        "singularName": kind.lower(),
+                        "namespaced": plural not in {"nodes", "namespaces"},
+                        "verbs": verbs,
+                    }
                     for plural, kind in (part.split(":") for part in _GROUPS[path])
                 ]
             }
-        return {"code": 404, "message": "404 page not found"} if path in _GROUPS else None
+        group_version = path.startswith("/apis/") and path.count("/") == 3
+        return {"code": 404, "message": "404 page not found"} if group_version or path in _GROUPS else None
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         plural, namespace, name, sub = _split(request.path)
@@ -225,7 +239,7 @@ class FakeApi:
                 await response.write(json.dumps(gone).encode() + b"\n")
                 break
             for version, change, p, obj in list(self._history):
-                if version <= since or p != plural or namespace not in (None, obj["metadata"]["namespace"]):
+                if version <= since or p != plural or namespace not in (None, obj["metadata"].get("namespace", "")):
                     continue
                 if wanted and wanted not in _labels(obj):
                     continue

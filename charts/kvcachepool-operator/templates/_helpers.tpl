@@ -37,6 +37,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
+{{/* Account of the RDMA device plugin. */}}
+{{- define "kvcachepool-operator.devicePluginAccount" -}}
+{{ include "kvcachepool-operator.fullname" . }}-rdma
+{{- end -}}
+
 {{- define "kvcachepool-operator.image" -}}
 {{- $image := .Values.image -}}
 {{- with $image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ $image.repository }}

@@ -29,6 +29,18 @@
     - create
     - patch
     - delete
+# children: engines over several nodes, where the cluster has this kind
+- apiGroups:
+    - leaderworkerset.x-k8s.io
+  resources:
+    - leaderworkersets
+  verbs:
+    - get
+    - list
+    - watch
+    - create
+    - patch
+    - delete
 # children: addresses and configuration
 - apiGroups:
     - ''
@@ -115,7 +127,76 @@
     - update
 {{- end }}
 
+{{- define "kvcachepool-operator.rules.cluster" -}}
+# which nodes fit a pool, by labels, taints and allocatable resources
+- apiGroups:
+    - ''
+  resources:
+    - nodes
+  verbs:
+    - get
+    - list
+    - watch
+{{- end }}
+
+{{- define "kvcachepool-operator.rules.device-plugin" -}}
+# the RDMA device plugin, while a pool asks for it
+- apiGroups:
+    - apps
+  resources:
+    - daemonsets
+  verbs:
+    - create
+# the RDMA device plugin, while a pool asks for it
+- apiGroups:
+    - apps
+  resources:
+    - daemonsets
+  resourceNames:
+    - kvcachepool-rdma-device-plugin
+  verbs:
+    - get
+    - patch
+    - delete
+# its configuration
+- apiGroups:
+    - ''
+  resources:
+    - configmaps
+  verbs:
+    - create
+# its configuration
+- apiGroups:
+    - ''
+  resources:
+    - configmaps
+  resourceNames:
+    - kvcachepool-rdma-device-plugin
+  verbs:
+    - get
+    - patch
+    - delete
+# the owner with which the device plugin goes when the release is uninstalled
+- apiGroups:
+    - ''
+  resources:
+    - configmaps
+  resourceNames:
+    - kvcachepool-rdma-device-plugin-owner
+  verbs:
+    - get
+{{- end }}
+
 {{- define "kvcachepool-operator.rules.own" -}}
+# the cluster's own rows of the compatibility tables
+- apiGroups:
+    - ''
+  resources:
+    - configmaps
+  resourceNames:
+    - kvcachepool-compatibility
+  verbs:
+    - get
 # leader election
 - apiGroups:
     - coordination.k8s.io

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from kvcachepool.api.base import ApiModel
-from kvcachepool.api.engines import ImageRef, PullPolicy
-from kvcachepool.api.pods import PodIdentity, Resources, Scheduling
+from kvcachepool.api.pods import ImageRef, PodIdentity, PullPolicy, Resources, Scheduling
 from kvcachepool.api.rules import Matching, Quantity, Rule, rules
 from kvcachepool.compat.pins import PINS
 

@@ -5,11 +5,18 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from kvcachepool.api.base import ApiModel, DeviceResource, Size, map_list
-from kvcachepool.api.pods import EnvVar, PodIdentity, Resources, Scheduling
+from kvcachepool.api.pods import EnvVar, ImageRef, PodIdentity, PullPolicy, Resources, Scheduling
+from kvcachepool.api.rules import Matching
 from kvcachepool.compat.pins import PINS
 
-ImageRef = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$", max_length=512)]
-PullPolicy = Literal["Always", "IfNotPresent", "Never"]
+Product = Annotated[
+    str,
+    Matching(
+        r"^[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?$",
+        "the value of the node label nvidia.com/gpu.product, such as NVIDIA-L4",
+        max_length=63,
+    ),
+]
 
 
 class Gpu(ApiModel):
@@ -17,6 +24,9 @@ class Gpu(ApiModel):
 
     resource_name: DeviceResource = "nvidia.com/gpu"
     """Extended resource to request; the empty string for an engine that runs on the CPU."""
+    product: Product | None = None
+    """Exact value of the node label nvidia.com/gpu.product. Engines of one pool need one product, unless
+    spec.schema.attentionBackend is pinned; left out, the only one that matching nodes have."""
 
 
 class Engines(ApiModel):
@@ -29,7 +39,7 @@ class Engines(ApiModel):
     )
     """vLLM version inside the image; part of the cache schema."""
     image: ImageRef | None = None
-    """Engine image; the operator's own build for the version (CUDA 13) when left out."""
+    """Engine image; the operator's own build for version and CUDA when left out."""
     image_pull_policy: PullPolicy | None = None
     """When nodes fetch the image; Kubernetes' own default when left out."""
     env: list[EnvVar] = Field(default_factory=list, max_length=128, json_schema_extra=map_list("name"))
@@ -52,6 +62,15 @@ class Engines(ApiModel):
     """How long an engine may finish running requests after SIGTERM."""
     max_surge: Annotated[int, Field(ge=0, le=1000)] = 0
     """Engines above `replicas` while a change rolls out. 0 needs no spare device."""
+    nodes_per_engine: Annotated[int, Field(ge=1, le=64)] = 1
+    """Pods over which the ranks of one engine are spread, each with an equal share of the devices. More than one needs
+    LeaderWorkerSet in the cluster."""
+    preflight: bool = True
+    """Look by an init container, before an engine starts, whether it can work in its image and on its node. Off for
+    images that pretend to be what they are not."""
+    when_no_node_fits: Literal["Wait", "Create"] = "Wait"
+    """Wait: no engine is made, or moved to a new template, before a node fits it. Create: make them all the same, so
+    that a cluster autoscaler sees them and adds a node."""
 
     @field_validator("env")
     @classmethod

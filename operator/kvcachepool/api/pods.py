@@ -7,6 +7,9 @@ from pydantic import ConfigDict, Field, model_validator
 from kvcachepool.api.base import ApiModel, DnsName, Object, ResourceValue
 from kvcachepool.api.rules import Rule, rules
 
+ImageRef = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$", max_length=512)]
+PullPolicy = Literal["Always", "IfNotPresent", "Never"]
+
 
 class Resources(ApiModel):
     """Requests and limits of the component's container, as in a pod."""
@@ -82,11 +85,11 @@ class Scheduling(ApiModel):
 
 
 class PodIdentity(ApiModel):
-    """Numeric user and groups of the component's processes. Root is refused: no part of a pool needs it over
-    TCP."""
+    """Numeric user and groups of the component's processes. Root is refused over TCP, where no part of a pool needs
+    it."""
 
-    run_as_user: Annotated[int, Field(ge=1, le=4294967294)] = 65532
-    """Numeric user."""
+    run_as_user: Annotated[int, Field(ge=0, le=4294967294)] = 65532
+    """Numeric user; 0 (root) only with protocol RDMA."""
     run_as_group: Annotated[int, Field(ge=1, le=4294967294)] = 65532
     """Numeric primary group."""
     fs_group: Annotated[int, Field(ge=1, le=4294967294)] | None = None

@@ -1,26 +1,22 @@
 """The KVCachePool itself."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 
 from kvcachepool.api.backend import Backend, Store
 from kvcachepool.api.base import ApiModel, DnsName, StatusModel, map_list
 from kvcachepool.api.cache_schema import Schema
+from kvcachepool.api.cuda import Cuda
 from kvcachepool.api.engines import Engines
 from kvcachepool.api.model import Model
 from kvcachepool.api.pods import Scheduling
 from kvcachepool.api.rules import Rule, rules
 from kvcachepool.api.status import PoolStatus
+from kvcachepool.api.transport import Transport
 from kvcachepool.constants import API_VERSION, KIND
 
-
-class Transport(ApiModel):
-    """How blocks travel between store and engines."""
-
-    protocol: Literal["TCP"] = "TCP"
-    """Over TCP a pool pays for large models, long prompts or fp8 caches; ReuseWorthwhile says whether yours
-    does."""
+ROOT_NEEDS_RDMA = "runAsUser 0 (root) is for protocol RDMA only, where the runtime limits locked memory of other users"
 
 
 class LocalObjectReference(ApiModel):
@@ -58,6 +54,34 @@ class PoolSpec(ApiModel):
                 field=".store",
                 reason="FieldValueForbidden",
             ),
+            Rule(
+                "self.transport.protocol != 'RDMA' || has(self.backend.mooncake)",
+                "protocol RDMA belongs to a shared backend: choose TCP, or backend.mooncake",
+                field=".transport.protocol",
+                reason="FieldValueForbidden",
+            ),
+            Rule(
+                "self.transport.protocol == 'RDMA' || self.engines.identity.runAsUser != 0",
+                ROOT_NEEDS_RDMA,
+                field=".engines.identity.runAsUser",
+            ),
+            Rule(
+                "self.transport.protocol == 'RDMA' || !has(self.store) || self.store.identity.runAsUser != 0",
+                ROOT_NEEDS_RDMA,
+                field=".store.identity.runAsUser",
+            ),
+            Rule(
+                "self.schema.parallelism.tensor * self.schema.parallelism.pipeline "
+                "* self.schema.parallelism.prefillContext % self.engines.nodesPerEngine == 0",
+                "engines.nodesPerEngine must divide the ranks of an engine, tensor × pipeline × prefillContext",
+                field=".engines.nodesPerEngine",
+            ),
+            Rule(
+                "!self.cuda.allowForwardCompat || has(self.engines.gpu.product)",
+                "engines.gpu.product is required with allowForwardCompat, which works on data-centre GPUs only",
+                field=".engines.gpu.product",
+                reason="FieldValueRequired",
+            ),
         )
     )
 
@@ -69,6 +93,8 @@ class PoolSpec(ApiModel):
     store: Store | None = None
     """Parts of the shared store; defaults when left out. Only with a shared backend."""
     engines: Engines = Engines()
+    cuda: Cuda = Cuda()
+    """Which CUDA the engines are built for."""
     transport: Transport = Transport()
     scheduling: Scheduling = Scheduling()
     """Where all pods of the pool may run; engines, store and master can override field by field."""
@@ -88,6 +114,37 @@ class PoolSpec(ApiModel):
             raise ValueError("model.revision is required with a shared backend, found none")
         if self.store is not None and self.backend.mooncake is None:
             raise ValueError(f"store belongs to a shared backend, found it with backend.{self.backend.name}")
+        return self
+
+    @model_validator(mode="after")
+    def _transport(self) -> "PoolSpec":
+        rdma = self.transport.protocol == "RDMA"
+        if rdma and self.backend.mooncake is None:
+            raise ValueError(f"protocol RDMA belongs to a shared backend, found it with backend.{self.backend.name}")
+        root = 0 in (self.engines.identity.run_as_user, (self.store or Store()).identity.run_as_user)
+        if root and not rdma:
+            raise ValueError(ROOT_NEEDS_RDMA)
+        return self
+
+    @model_validator(mode="after")
+    def _nodes(self) -> "PoolSpec":
+        ranks, nodes = self.schema_.parallelism.world_size, self.engines.nodes_per_engine
+        if ranks % nodes:
+            raise ValueError(
+                "engines.nodesPerEngine must divide the ranks of an engine, tensor × pipeline × prefillContext, "
+                f"found {nodes} and {ranks}"
+            )
+        return self
+
+    @property
+    def ranks_per_pod(self) -> int:
+        """Ranks, and so devices, of one pod of an engine."""
+        return self.schema_.parallelism.world_size // self.engines.nodes_per_engine
+
+    @model_validator(mode="after")
+    def _forward_compat(self) -> "PoolSpec":
+        if self.cuda.allow_forward_compat and self.engines.gpu.product is None:
+            raise ValueError("engines.gpu.product is required with cuda.allowForwardCompat, found none")
         return self
 
 

@@ -69,6 +69,11 @@ class StoreStatus(StatusModel):
     """Segments that are expected."""
     segment_bytes: int | None = None
     """Segment size after rounding to the store's alignment."""
+    expected_keys: int | None = None
+    """Blocks of a full pool, in steps of 1, 2, 5: capacity up to the eviction watermark, divided by the present size of
+    a block."""
+    master_memory: str = ""
+    """Memory that the master needs for so many."""
     master_start: Time | None = None
     """When the master started; the pool was empty then."""
 
@@ -175,6 +180,21 @@ class VerificationStatus(StatusModel):
     """The same in a sentence."""
 
 
+class HardwareStatus(StatusModel):
+    """Nodes of the cluster against the engines' needs; absent when the operator may not read nodes."""
+
+    nodes: int = 0
+    """Nodes of the cluster."""
+    nodes_matched: int = 0
+    """Nodes that fit an engine."""
+    cuda: str = ""
+    """CUDA of the engines' build."""
+    product: str = ""
+    """GPU of the engines."""
+    excluded: list[str] = Field(default_factory=list)
+    """Why the other nodes do not fit, with the values found."""
+
+
 class PoolStatus(StatusModel):
     """What the operator has seen."""
 
@@ -198,6 +218,7 @@ class PoolStatus(StatusModel):
     """Absent when there are none."""
     hit_rate: HitRateStatus = HitRateStatus()
     verification: VerificationStatus = VerificationStatus()
+    hardware: HardwareStatus | None = None
     transport: str = ""
     """Protocol that the members' segments really use."""
     advice: str = ""

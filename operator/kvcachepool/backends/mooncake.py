@@ -13,13 +13,14 @@ from kvcachepool import constants, names
 from kvcachepool.api import KVCachePool
 from kvcachepool.backends.base import CONFIG_DIR, EngineParts
 from kvcachepool.backends.mooncake_pods import master_workload, store_memory, store_workload
-from kvcachepool.backends.mooncake_transport import transport_env
+from kvcachepool.backends.mooncake_transport import device_names, protocol, transport_env
 from kvcachepool.checks.memory import check_limit
 from kvcachepool.compat.layouts import block_outermost_layout
 from kvcachepool.findings import Finding
 from kvcachepool.quantity import align_up, parse_bytes
 from kvcachepool.render.deployment import Workload
 from kvcachepool.render.memory import Term
+from kvcachepool.render.network import transport_inputs
 from kvcachepool.render.pod import env, env_field
 from kvcachepool.render.service import service
 from kvcachepool.schema import CacheSchema
@@ -68,6 +69,7 @@ class MooncakeBackend:
             yield from check_limit(
                 "spec.store.resources", pool.store.resources, store_memory(pool, segment_bytes(pool))
             )
+        yield from _check_efa(pool)
         for variable in pool.spec.engines.env:
             if variable.name in {
                 "PYTORCH_CUDA_ALLOC_CONF",
@@ -104,12 +106,12 @@ class MooncakeBackend:
         embedded = pool.store.mode == "Embedded"
         segment = segment_bytes(pool) if embedded else 0
         buffer = parse_bytes(pool.store.local_buffer_size)
-        ranks = pool.spec.schema_.parallelism.world_size
+        ranks = pool.spec.ranks_per_pod
         config = {
             "metadata_server": "P2PHANDSHAKE",
             "master_server_address": f"{host}:{port}",
-            "protocol": pool.spec.transport.protocol.lower(),
-            "device_name": "",
+            "protocol": protocol(pool),
+            "device_name": device_names(pool),
             "mode": "embedded" if embedded else "standalone-store",
             "global_segment_size": segment,
             "local_buffer_size": buffer,
@@ -139,7 +141,7 @@ class MooncakeBackend:
             inputs={
                 "config": config,
                 "digest": digest,
-                "transport": pool.spec.transport.model_dump(mode="json"),
+                "transport": transport_inputs(pool),
             },
         )
 
@@ -153,3 +155,21 @@ class MooncakeBackend:
     def _version(pool: KVCachePool) -> str:
         assert pool.spec.backend.mooncake is not None
         return pool.spec.backend.mooncake.version
+
+
+def _check_efa(pool: KVCachePool) -> Iterable[Finding]:
+    """Mooncake for EFA is a wheel of its own, which the operator's images do not have."""
+    rdma = pool.spec.transport.active_rdma
+    if rdma is None or rdma.provider != "EFA":
+        return
+    images = {"spec.engines.image": pool.spec.engines.image}
+    if pool.store.mode == "Dedicated":
+        images["spec.store.image"] = pool.store.image
+    for field, image in images.items():
+        if image is None:
+            yield Finding(
+                "InvalidSpec",
+                f"{field}: found none, expected an image with Mooncake's EFA build, since "
+                "spec.transport.rdma.provider is EFA; the operator's own images have none",
+                field,
+            )

@@ -4,11 +4,20 @@ from typing import Any, Final
 
 from kvcachepool import constants
 from kvcachepool.api import KVCachePool
-from kvcachepool.backends.mooncake_transport import transport_env
+from kvcachepool.backends.mooncake_transport import device_names, protocol, transport_env
 from kvcachepool.compat.pins import PINS
+from kvcachepool.hardware.affinity import with_tolerations
+from kvcachepool.ports import store_port
 from kvcachepool.quantity import parse_bytes
 from kvcachepool.render.deployment import RECREATE, Workload, one_by_one
 from kvcachepool.render.memory import MemoryNeed, Term
+from kvcachepool.render.network import (
+    container_security,
+    host_network,
+    network_annotations,
+    network_devices,
+    transport_inputs,
+)
 from kvcachepool.render.pod import (
     CONTAINER_SECURITY,
     SCRATCH_MOUNT,
@@ -22,8 +31,6 @@ from kvcachepool.settings import Settings
 
 _STORE_OVERHEAD: Final = 512 * 2**20
 """Python and the transfer engine of a store pod: 100 MiB measured, the rest for connections of many engines."""
-_STORE_HTTP_PORT: Final = 8081
-"""REST port of the store service; its readiness follows the mounted segment."""
 _MASTER_GRACE: Final = 10
 _STORE_GRACE: Final = 30
 """A store pod unmounts its segment in about a second; peers then stop reading it at once."""
@@ -127,14 +134,14 @@ def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segme
         "name": constants.STORE,
         **_image(pool, settings, version),
         "command": ["python3", "-m", "mooncake.mooncake_store_service"],
-        "args": [f"--port={_STORE_HTTP_PORT}", "--max-wait-time=300"],
-        "ports": [{"name": "http", "containerPort": _STORE_HTTP_PORT, "protocol": "TCP"}],
+        "args": [f"--port={store_port(pool)}", "--max-wait-time=300"],
+        "ports": [{"name": "http", "containerPort": store_port(pool), "protocol": "TCP"}],
         "env": [
             env("PYTHONHASHSEED", pool.spec.schema_.hash_seed),
             env("MOONCAKE_MASTER", master),
             env("MOONCAKE_TE_META_DATA_SERVER", "P2PHANDSHAKE"),
-            env("MOONCAKE_PROTOCOL", pool.spec.transport.protocol.lower()),
-            env("MOONCAKE_DEVICE", ""),
+            env("MOONCAKE_PROTOCOL", protocol(pool)),
+            env("MOONCAKE_DEVICE", device_names(pool)),
             env("MOONCAKE_GLOBAL_SEGMENT_SIZE", str(segment)),
             env("MOONCAKE_LOCAL_BUFFER_SIZE", str(parse_bytes(pool.store.local_buffer_size))),
             env_field("MOONCAKE_LOCAL_HOSTNAME", "status.podIP"),
@@ -143,8 +150,8 @@ def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segme
         # The service opens its port only after the segment is mounted.
         "startupProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 2, "failureThreshold": 180},
         "readinessProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 5, "timeoutSeconds": 3},
-        "resources": resources(pool.store.resources, store_memory(pool, segment)),
-        "securityContext": CONTAINER_SECURITY,
+        "resources": resources(pool.store.resources, store_memory(pool, segment), network_devices(pool)),
+        "securityContext": container_security(pool),
         "volumeMounts": [SCRATCH_MOUNT],
     }
     store = pool.store.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -157,16 +164,18 @@ def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segme
             settings,
             containers=[container],
             identity=pool.store.identity,
-            scheduling=pool.store.scheduling,
+            scheduling=with_tolerations(pool.store.scheduling.over(pool.spec.scheduling), network_devices(pool)),
             grace_seconds=_STORE_GRACE,
+            extra=host_network(pool),
         ),
+        pod_annotations=network_annotations(pool),
         inputs=_common_inputs(pool, version)
         | {
             "segment": segment,
             "buffer": parse_bytes(pool.store.local_buffer_size),
             "resources": store.get("resources"),
             "placement": store.get("scheduling"),
-            "transport": pool.spec.transport.model_dump(mode="json"),
+            "transport": transport_inputs(pool),
             "seed": pool.spec.schema_.hash_seed,
         },
     )

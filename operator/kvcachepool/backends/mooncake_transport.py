@@ -1,4 +1,4 @@
-"""Environment of every process that moves blocks: engines and store pods alike."""
+"""What every process that moves blocks is told about the transport: engines and store pods alike."""
 
 from typing import Any, Final
 
@@ -22,9 +22,30 @@ _RPC: Final = {
     "MC_RPC_TIMEOUT_MS": "1000",
     "MC_RPC_CONNECT_TIMEOUT_MS": "1000",
 }
+_PROVIDERS: Final = {"Verbs": "rdma", "EFA": "efa"}
+
+
+def protocol(pool: KVCachePool) -> str:
+    """Mooncake's name of the protocol: tcp, rdma or efa."""
+    rdma = pool.spec.transport.active_rdma
+    return "tcp" if rdma is None else _PROVIDERS[rdma.provider]
+
+
+def device_names(pool: KVCachePool) -> str:
+    """The devices of every member in the order given, joined by commas; empty over TCP, and where each member takes
+    what its pod sees."""
+    rdma = pool.spec.transport.active_rdma
+    return "" if rdma is None else ",".join(rdma.devices)
 
 
 def transport_env(pool: KVCachePool) -> tuple[dict[str, Any], ...]:
-    """Variables for the pool's protocol and the bounded calls to the master."""
-    assert pool.spec.transport.protocol == "TCP"
-    return tuple(env(name, value) for name, value in (_TCP | _RPC).items())
+    """Variables for the pool's protocol and the bounded calls to the master.
+
+    A GID index is set only where one was asked for, 0 included: with macvlan it differs from pod to pod
+    (Mooncake#2729).
+    """
+    rdma = pool.spec.transport.active_rdma
+    own = dict(_TCP) if rdma is None else {}
+    if rdma is not None and rdma.gid_index is not None:
+        own["MC_GID_INDEX"] = str(rdma.gid_index)
+    return tuple(env(name, value) for name, value in (own | _RPC).items())

@@ -12,7 +12,7 @@ def check_engine_resources(pool: KVCachePool, need: MemoryNeed) -> Iterable[Find
     """Memory against the need; devices against the schema's parallelism."""
     engines = pool.spec.engines
     yield from check_limit("spec.engines.resources", engines.resources, need)
-    device, world = engines.gpu.resource_name, pool.spec.schema_.parallelism.world_size
+    device, world = engines.gpu.resource_name, pool.spec.ranks_per_pod
     for kind, values in (("limits", engines.resources.limits), ("requests", engines.resources.requests)):
         if device and device in values and values[device] != str(world):
             field = f"spec.engines.resources.{kind}"

@@ -46,6 +46,11 @@ class Pins(_Part):
         return self.vllm.version
 
     @property
+    def wheel_majors(self) -> tuple[str, ...]:
+        """Major versions of CUDA that there are builds for, the newest first."""
+        return tuple(sorted((name for name in self.mooncake.wheels if name.isdecimal()), key=int, reverse=True))
+
+    @property
     def mooncake_version(self) -> str:
         """Default Mooncake version of a new pool."""
         return self.mooncake.version

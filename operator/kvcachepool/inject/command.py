@@ -39,7 +39,7 @@ def missing_flags(container: Object, schema: CacheSchema, parts: EngineParts) ->
         added += flag.render(value)
     switches = [*_PLAIN, *(["--enable-lora"] if schema.get("loraModules") else [])]
     added += [switch for switch in switches if switch not in seen]
-    if CONFIG_FLAG not in seen:
+    if CONFIG_FLAG not in seen and parts.kv_transfer_config is not None:
         added.append(f"{CONFIG_FLAG}={json.dumps(parts.kv_transfer_config, sort_keys=True)}")
     return added
 
@@ -76,7 +76,8 @@ def _problems(
         elif abbreviated(name):
             yield f"{name} abbreviates {abbreviated(name)}; write flags in full"
         elif name == CONFIG_FLAG and not _same_json(text, parts.kv_transfer_config):
-            yield f"{CONFIG_FLAG} is the user's own, the pool has another one"
+            pools = "another one" if parts.kv_transfer_config else "none"
+            yield f"{CONFIG_FLAG} is the user's own, the pool has {pools}"
         elif name.startswith(f"{CONFIG_FLAG}."):
             yield f"{name} is the user's own, the pool brings {CONFIG_FLAG}"
     if not _is_path(model) and model != schema.get("modelId"):

@@ -12,7 +12,7 @@ from kvcachepool.backends.registry import backend_of
 from kvcachepool.inject.command import missing_flags
 from kvcachepool.inject.environment import missing_variables
 from kvcachepool.inject.refusal import InjectionRefusedError
-from kvcachepool.inject.resources import with_devices, with_memory
+from kvcachepool.inject.resources import join_networks, with_devices, with_memory
 from kvcachepool.render.files import file_annotations, files_volume
 from kvcachepool.render.wait import wait_container
 from kvcachepool.schema import CacheSchema
@@ -40,6 +40,7 @@ def complete(pod: Object, pool: KVCachePool) -> Json:
     if variables:
         container["env"] = [*(container.get("env") or ()), *variables]
     _label(metadata, schema.digest)
+    join_networks(metadata, spec, container, pool)
     if parts.files:
         _mount(metadata, spec, container, parts.files)
     if parts.wait_for is not None:

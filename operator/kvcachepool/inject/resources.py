@@ -1,4 +1,4 @@
-"""Memory of the cache and devices of the engine."""
+"""Memory of the cache, and devices and networks of the engine."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ from kvcachepool.backends.base import EngineParts
 from kvcachepool.inject.refusal import InjectionRefusedError
 from kvcachepool.quantity import format_bytes, parse_bytes
 from kvcachepool.render.memory import MemoryNeed
+from kvcachepool.render.network import host_network, network_annotations, network_devices
 from kvcachepool.schema.member import Object
 
 Json = dict[str, Any]
@@ -31,11 +32,33 @@ def with_memory(resources: Object, parts: EngineParts) -> tuple[Json, int]:
 
 
 def with_devices(resources: Object, pool: KVCachePool) -> tuple[Json, dict[str, str]]:
-    """(resources, devices added). A container that asks for any device, by resource or by claim, is left as it is: how
-    an engine is spread over pods is the user's choice."""
-    device = pool.spec.engines.gpu.resource_name
-    asked = any("/" in name for kind in ("requests", "limits") for name in resources.get(kind) or ())
-    if not device or asked or resources.get("claims"):
+    """(resources, devices added). A container that asks for a GPU of any kind, by resource or by claim, keeps what it
+    asks for: how an engine is spread over pods is the user's choice. Network devices are added where there are none."""
+    device, network = pool.spec.engines.gpu.resource_name, network_devices(pool)
+    there = {name for kind in ("requests", "limits") for name in resources.get(kind) or ()}
+    added = {name: str(count) for name, count in network.items() if name not in there}
+    if device and not resources.get("claims") and not any("/" in name for name in there - network.keys()):
+        added[device] = str(pool.spec.ranks_per_pod)
+    if not added:
         return dict(resources), {}
-    added = {device: str(pool.spec.schema_.parallelism.world_size)}
     return {**resources, **{kind: {**(resources.get(kind) or {}), **added} for kind in ("requests", "limits")}}, added
+
+
+def join_networks(metadata: Json, spec: Json, container: Json, pool: KVCachePool) -> None:
+    """Secondary networks or the node's, and the right to lock memory, for a pool over RDMA. Raises
+    InjectionRefusedError."""
+    annotations = metadata.setdefault("annotations", {})
+    for name, wanted in network_annotations(pool).items():
+        if annotations.setdefault(name, wanted) != wanted:
+            raise InjectionRefusedError(
+                f"annotation {name} is {annotations[name]}, the pool has {wanted}. Remove it, it is added"
+            )
+    if host_network(pool):
+        # an unset policy is ClusterFirst, with which names of Services do not resolve on the node's network
+        policy = spec.get("dnsPolicy", "ClusterFirst")
+        spec |= host_network(pool) | ({"dnsPolicy": policy} if policy != "ClusterFirst" else {})
+    if pool.spec.transport.active_rdma is not None:
+        security = container.setdefault("securityContext", {})
+        capabilities = security.setdefault("capabilities", {})
+        there = capabilities.get("add") or []
+        capabilities["add"] = [*there, *(["IPC_LOCK"] if "IPC_LOCK" not in there else [])]

@@ -77,7 +77,7 @@ async def ground(api: Api, namespace: str, name: str) -> Ground:
     if not ready:
         raise SuiteError("no engine of the pool is ready: see its condition EnginesReady")
     first = min(ready, key=lambda p: p.name)
-    return Ground(pool, live, Engine(first.name, first.ip))
+    return Ground(pool, live, Engine(first.name, first.ip, first.port))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class _Running:
             raw = await self._suite.api.get("Pod", self._namespace, self._name)
             pod = pod_facts(raw or {"metadata": {"name": self._name}})
             if pod.ready and pod.ip:
-                return Engine(pod.name, pod.ip)
+                return Engine(pod.name, pod.ip, pod.port)
             if pod.phase in {"Failed", "Succeeded"}:
                 raise NotStartedError(f"the engine ended: {await self._last_line()}")
             why = pod.unschedulable or next((c.waiting_message for c in pod.containers if c.waiting_message), why)

@@ -6,7 +6,7 @@ pods' addresses, all at once, and only those that run; whatever does not answer 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ from kvcachepool.observe.references import ReferenceReader, missing
 _LOG = logging.getLogger(__name__)
 _CONCURRENT_ENGINES: Final = 64
 """Engines asked at once in one pass: bounds memory (their pages are up to 200 KB) without slowing other pools."""
+_WORKLOADS: Final = frozenset({"Deployment", "LeaderWorkerSet"})
 _LOGS_PER_PASS: Final = 8
 _LOG_LINES: Final = 2000
 _LOG_BYTES: Final = 1024 * 1024
@@ -53,7 +54,7 @@ async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory:
     """Observe the pool. `now` is epoch seconds. Takes at most a few seconds, whatever hangs."""
     uid = pool.metadata.uid
     children = {name: raw for name, raw in io.children(pool.key).items() if owned_by(raw, uid)}
-    deployments = {name: workload_facts(raw) for (kind, name), raw in children.items() if kind == "Deployment"}
+    deployments = {name: workload_facts(raw) for (kind, name), raw in children.items() if kind in _WORKLOADS}
     pods = [pod_facts(raw, deployments.keys()) for raw in io.pods(pool.key)]
     pods.sort(key=lambda pod: pod.name)
     pods = await resolved(pods, pool.metadata.namespace, io, memory, now)
@@ -118,15 +119,13 @@ async def _count_keys(
 
 async def _ask_engines(pods: Sequence[PodFacts], http: HttpReader) -> dict[str, EngineFacts]:
     slots = asyncio.Semaphore(_CONCURRENT_ENGINES)
-    answers = await asyncio.gather(*(_with(slots, read_engine, http, pod.ip) for pod in pods))
+    answers = await asyncio.gather(*(_engine(slots, http, pod) for pod in pods))
     return {pod.name: facts for pod, facts in zip(pods, answers, strict=True)}
 
 
-async def _with(
-    slots: asyncio.Semaphore, read: Callable[[HttpReader, str], Awaitable[EngineFacts]], http: HttpReader, host: str
-) -> EngineFacts:
+async def _engine(slots: asyncio.Semaphore, http: HttpReader, pod: PodFacts) -> EngineFacts:
     async with slots:
-        return await read(http, host)
+        return await read_engine(http, pod.ip, pod.port)
 
 
 def _crashed(pod: PodFacts) -> ContainerFacts | None:

@@ -11,8 +11,9 @@ from kvcachepool.schema.member import engine_containers
 
 
 def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
-    """`deployments` are the names of the pool's own Deployments: a pod is the operator's when its ReplicaSet is one of
-    theirs. A ReplicaSet's name is its Deployment's name and the template hash that is also a label of the pod."""
+    """`deployments` are the names of the pool's own workloads: a pod is the operator's when its ReplicaSet is one of
+    theirs (its name is the Deployment's and the template hash that is also a label of the pod), or when it is a pod of
+    a LeaderWorkerSet, whose name is a label that only its controller sets."""
     metadata, spec, status = _dict(raw, "metadata"), _dict(raw, "spec"), _dict(raw, "status")
     labels = {str(k): v for k, v in _dict(metadata, "labels").items() if isinstance(v, str)}
     conditions = {c.get("type"): c for c in _dicts(status, "conditions")}
@@ -35,6 +36,7 @@ def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
         owned=owned,
         unschedulable=_text(scheduled, "message") if waits else "",
         started=_main_started(spec, status, engines[0] if engines else ""),
+        port=_http_port(spec),
         containers=containers,
         engine=engines[0] if engines else "",
         engine_unclear=not owned and len(engines) != 1,
@@ -42,8 +44,11 @@ def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
 
 
 def workload_facts(raw: Object) -> WorkloadFacts:
-    """A Deployment. Counters the controller leaves out are zero; replicas left out are one, as in the API."""
+    """A Deployment or LeaderWorkerSet. Counters the controller leaves out are zero; replicas left out are one, as in
+    the API."""
     metadata, spec, status = _dict(raw, "metadata"), _dict(raw, "spec"), _dict(raw, "status")
+    # a LeaderWorkerSet need not tell what its controller has seen
+    unseen = _int(metadata, "generation") if raw.get("kind") == "LeaderWorkerSet" else 0
     failure = next(
         (c for c in _dicts(status, "conditions") if c.get("type") == "ReplicaFailure" and c.get("status") == "True"), {}
     )
@@ -54,7 +59,7 @@ def workload_facts(raw: Object) -> WorkloadFacts:
         updated=_int(status, "updatedReplicas"),
         ready=_int(status, "readyReplicas"),
         generation=_int(metadata, "generation"),
-        observed_generation=_int(status, "observedGeneration"),
+        observed_generation=_int(status, "observedGeneration", unseen),
         create_failure=_text(failure, "message"),
         digest=_text(_dict(metadata, "labels"), LABEL_SCHEMA),
         created=_text(metadata, "creationTimestamp"),
@@ -82,8 +87,13 @@ def _engines(metadata: Mapping[str, Any], containers: Collection[ContainerFacts]
 def _owned(metadata: Mapping[str, Any], labels: Mapping[str, str], deployments: Collection[str]) -> bool:
     template = labels.get("pod-template-hash", "")
     sets = {f"{deployment}-{template}" for deployment in deployments}
+    grouped = labels.get("leaderworkerset.sigs.k8s.io/name", "") in deployments
     return any(
-        ref.get("controller") is True and ref.get("kind") == "ReplicaSet" and ref.get("name") in sets
+        ref.get("controller") is True
+        and (
+            (ref.get("kind") == "ReplicaSet" and ref.get("name") in sets)
+            or (ref.get("kind") == "StatefulSet" and grouped)
+        )
         for ref in _dicts(metadata, "ownerReferences")
     )
 
@@ -153,6 +163,15 @@ def _seconds(start: str, end: str) -> int | None:
         return int((datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds())
     except (ValueError, TypeError):
         return None
+
+
+def _http_port(spec: Mapping[str, Any]) -> int:
+    """The main container's port `http` where it is on the node's network, else 0."""
+    if spec.get("hostNetwork") is not True:
+        return 0
+    main = next(iter(_dicts(spec, "containers")), {})
+    ports = (_int(port, "containerPort") for port in _dicts(main, "ports") if port.get("name") == "http")
+    return next((port for port in ports if port), 0)
 
 
 def _main_started(spec: Mapping[str, Any], status: Mapping[str, Any], engine: str) -> str:

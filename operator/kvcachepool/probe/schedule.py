@@ -28,6 +28,8 @@ class Member:
     host: str
     identity: str
     """Tells this start of the pod's engine from an earlier one."""
+    port: int = 0
+    """Of the engine; 0 for the well-known one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Decision:
 def members(observed: Observed, digest: str) -> tuple[Member, ...]:
     """Ready engines of that schema, by name; the users' own members too."""
     return tuple(
-        Member(pod.name, pod.uid, pod.ip, f"{pod.uid}/{pod.main.restarts if pod.main is not None else 0}")
+        Member(pod.name, pod.uid, pod.ip, f"{pod.uid}/{pod.main.restarts if pod.main is not None else 0}", pod.port)
         for pod in sorted(_engine_pods(observed), key=lambda pod: pod.name)
         if pod.ready and pod.ip and pod.digest == digest
     )

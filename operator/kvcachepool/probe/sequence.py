@@ -89,7 +89,7 @@ class Prober:
         return arms, verdict
 
     async def _length(self, member: Member) -> int:
-        models, error = await read_models(self.http, member.host)
+        models, error = await read_models(self.http, member.host, member.port)
         if error:
             raise RequestError(f"{member.name} (/v1/models): {error}")
         if self.model not in models:
@@ -147,7 +147,7 @@ class Prober:
     async def _ask(self, member: Member, prompt: Prompt, cached_from: str, what: str) -> Reply:
         """One request, with its tokens booked. `cached_from` is the source of whatever it finds cached."""
         try:
-            reply = await complete(self.http.session, member.host, self.model, prompt, self.deadline)
+            reply = await complete(self.http.session, member.host, self.model, prompt, self.deadline, port=member.port)
         except BaseException as error:
             self.traffic.forget(member.uid)  # whether the engine has counted it cannot be known
             if isinstance(error, RequestError):
@@ -165,7 +165,9 @@ class Prober:
         return reply
 
     async def _counters(self, member: Member) -> EngineFacts:
-        facts = engine_facts(Answer(), await self.http.get(member.host, constants.ENGINE_PORT, "/metrics"))
+        facts = engine_facts(
+            Answer(), await self.http.get(member.host, member.port or constants.ENGINE_PORT, "/metrics")
+        )
         if not facts.reachable:
             raise RequestError(f"{member.name} ({facts.error})")
         return facts

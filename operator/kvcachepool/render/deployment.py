@@ -25,6 +25,8 @@ class Workload:
     left alone, whatever a newer operator would render."""
     pod_annotations: Mapping[str, str] = field(default_factory=dict)
     """Configuration files of the pod (through the downward API), so that a changed file is a changed template."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of the Deployment itself; they replace no pod."""
     progress_seconds: int = 600
     digest: str = ""
     """Schema label of the pods; only for components that serve one schema."""
@@ -69,7 +71,7 @@ def deployment(pool: KVCachePool, workload: Workload) -> Json:
             workload.component,
             workload_name(pool, workload.component, workload.digest),
             digest=workload.digest,
-            annotations=hashes,
+            annotations=hashes | dict(workload.annotations),
         ),
         "spec": {
             "replicas": workload.replicas,

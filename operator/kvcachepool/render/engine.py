@@ -5,20 +5,19 @@ from typing import Any, Final
 
 from kvcachepool import constants
 from kvcachepool.api import KVCachePool
+from kvcachepool.api.pods import Scheduling
 from kvcachepool.backends.base import CONFIG_DIR, EngineParts
-from kvcachepool.compat.pins import PINS
+from kvcachepool.hardware.affinity import with_affinity, with_tolerations
+from kvcachepool.hardware.match import Choice
+from kvcachepool.hardware.need import Need, pod_requests
+from kvcachepool.ports import engine_port
 from kvcachepool.quantity import format_bytes, parse_bytes
 from kvcachepool.render.deployment import Workload, one_by_one
 from kvcachepool.render.files import file_annotations, files_volume
 from kvcachepool.render.memory import MemoryNeed, Term
-from kvcachepool.render.pod import (
-    CONTAINER_SECURITY,
-    SCRATCH_MOUNT,
-    env,
-    image,
-    pod_spec,
-    resources,
-)
+from kvcachepool.render.network import container_security, host_network, network_annotations, network_devices
+from kvcachepool.render.pod import SCRATCH_MOUNT, env, pod_spec, resources
+from kvcachepool.render.preflight import expectations, preflight_container
 from kvcachepool.render.wait import wait_container
 from kvcachepool.schema import CacheSchema
 from kvcachepool.schema.flags import SCHEMA_ENV, SCHEMA_FLAGS
@@ -62,7 +61,7 @@ def engine_args(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> l
         *args,
         "--enable-prefix-caching",
         "--enable-prompt-tokens-details",
-        f"--port={constants.ENGINE_PORT}",
+        f"--port={engine_port(pool)}",
         f"--shutdown-timeout={spec.engines.shutdown_seconds}",
         *([f"--kv-transfer-config={json.dumps(connector, sort_keys=True)}"] if connector else []),
         *spec.engines.extra_args,
@@ -77,6 +76,8 @@ def engine_env(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> li
         env("HOME", "/tmp"),  # noqa: S108 - the pod's scratch volume
         *parts.env,
     ]
+    if pool.spec.cuda.allow_forward_compat:
+        variables.append(env("VLLM_ENABLE_CUDA_COMPATIBILITY", "1"))
     for name, field in SCHEMA_ENV.items():
         value = schema.get(field)
         if value is not None and field != "hashSeed":
@@ -97,29 +98,42 @@ def engine_env(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> li
     return variables
 
 
-def engine_workload(pool: KVCachePool, settings: Settings, schema: CacheSchema, parts: EngineParts) -> Workload:
-    """One pod per engine; it asks for as many devices as the engine has ranks."""
+def engine_need(pool: KVCachePool, parts: EngineParts) -> Need:
+    """What an engine pod asks of a node, whatever build it gets."""
     engines = pool.spec.engines
-    device = engines.gpu.resource_name
+    device, rdma = engines.gpu.resource_name, pool.spec.transport.active_rdma
+    need = engine_memory(pool, parts)
+    return Need(
+        constants.ENGINE,
+        pod_requests({"containers": [{"resources": _resources(pool, need)}]}),
+        _scheduling(pool),
+        device=device,
+        product=engines.gpu.product or "",
+        rdma=rdma.resource_name if rdma is not None else "",
+        arithmetic=str(need),
+    )
+
+
+def engine_workload(
+    pool: KVCachePool, settings: Settings, schema: CacheSchema, parts: EngineParts, *, need: Need, choice: Choice
+) -> Workload:
+    """One pod per engine; it asks for as many devices as the engine has ranks. `need` is that of the chosen build."""
+    engines = pool.spec.engines
     main: Json = {
         "name": constants.ENGINE,
-        **_image(pool, settings),
+        **_image(pool, choice),
         "command": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
         "args": engine_args(pool, schema, parts),
         "env": engine_env(pool, schema, parts),
-        "ports": [{"name": "http", "containerPort": constants.ENGINE_PORT, "protocol": "TCP"}],
+        "ports": [{"name": "http", "containerPort": engine_port(pool), "protocol": "TCP"}],
         "startupProbe": _probe(period=5, failures=-(-engines.startup_seconds // 5)),
         "readinessProbe": _probe(period=5, failures=3),
         # Generous: a long prefill on a busy machine must not look like a dead engine.
         "livenessProbe": _probe(period=15, failures=12),
         # An engine that ends refuses connections at once, while proxies still learn that it has left its Service.
         "lifecycle": {"preStop": {"sleep": {"seconds": _LEAVE_SECONDS}}},
-        "resources": resources(
-            engines.resources,
-            engine_memory(pool, parts),
-            {device: pool.spec.schema_.parallelism.world_size} if device else None,
-        ),
-        "securityContext": CONTAINER_SECURITY,
+        "resources": _resources(pool, engine_memory(pool, parts)),
+        "securityContext": container_security(pool),
         "volumeMounts": [SCRATCH_MOUNT, {"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108
     }
     volumes: list[Json] = [
@@ -135,7 +149,13 @@ def engine_workload(pool: KVCachePool, settings: Settings, schema: CacheSchema, 
     if parts.files:
         volumes.append(files_volume("config", parts.files))
         main["volumeMounts"].append({"name": "config", "mountPath": CONFIG_DIR, "readOnly": True})
-    waits = [wait_container(_image(pool, settings), *parts.wait_for)] if parts.wait_for else []
+    before = []
+    if engines.preflight:
+        devices = {name: str(count) for name, count in _devices(pool).items()}
+        expected = expectations(pool, parts, cuda=choice.cuda)
+        before.append(preflight_container(pool, _image(pool, choice), devices, expected))
+    if parts.wait_for:
+        before.append(wait_container(_image(pool, choice), *parts.wait_for))
     return Workload(
         component=constants.ENGINE,
         digest=schema.digest,
@@ -145,26 +165,54 @@ def engine_workload(pool: KVCachePool, settings: Settings, schema: CacheSchema, 
             pool,
             settings,
             containers=[main],
-            init_containers=waits,
+            init_containers=before,
             volumes=volumes,
             identity=engines.identity,
-            scheduling=engines.scheduling,
+            scheduling=with_affinity(_scheduling(pool), need),
             grace_seconds=engines.shutdown_seconds + _GRACE_MARGIN,
+            extra=host_network(pool),
         ),
-        pod_annotations=file_annotations(parts.files),
-        inputs=_inputs(pool, schema, parts),
+        pod_annotations=file_annotations(parts.files) | network_annotations(pool),
+        annotations=remembered(choice),
+        inputs=_inputs(pool, schema, parts) | _cuda_inputs(pool, choice),
         progress_seconds=engines.startup_seconds + 600,
     )
+
+
+def remembered(choice: Choice) -> dict[str, str]:
+    """Annotations by which a later pass knows what it once chose."""
+    values = {constants.ANNOTATION_CUDA: choice.cuda, constants.ANNOTATION_PRODUCT: choice.product}
+    return {name: value for name, value in values.items() if value}
+
+
+def _scheduling(pool: KVCachePool) -> Scheduling:
+    return with_tolerations(pool.spec.engines.scheduling.over(pool.spec.scheduling), _devices(pool))
+
+
+def _devices(pool: KVCachePool) -> dict[str, int]:
+    """One GPU a rank, and the network devices."""
+    device = pool.spec.engines.gpu.resource_name
+    return ({device: pool.spec.ranks_per_pod} if device else {}) | network_devices(pool)
+
+
+def _resources(pool: KVCachePool, need: MemoryNeed) -> Json:
+    return resources(pool.spec.engines.resources, need, _devices(pool))
 
 
 def _inputs(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> Json:
     """The whole spec but what never reaches an engine pod; defaults left out, so that one added later changes
     nothing."""
     spec = pool.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    for name in ("verification", "store", "backend"):
+    for name in ("verification", "store", "backend", "cuda", "transport"):
         spec.pop(name, None)
-    engines = {k: v for k, v in spec.pop("engines", {}).items() if k not in {"replicas", "maxSurge"}}
+    engines = {k: v for k, v in spec.pop("engines", {}).items() if k not in {"replicas", "maxSurge", "whenNoNodeFits"}}
     return {"spec": spec, "engines": engines, "schema": schema.digest, "backend": parts.inputs}
+
+
+def _cuda_inputs(pool: KVCachePool, choice: Choice) -> Json:
+    """The build that was chosen, not what was written about it: `auto` and its outcome are the same pod."""
+    compat = {"forwardCompat": True} if pool.spec.cuda.allow_forward_compat else {}
+    return compat | ({"cuda": choice.cuda} if choice.cuda else {})
 
 
 def _model_path(pool: KVCachePool) -> str:
@@ -177,9 +225,9 @@ def _model_path(pool: KVCachePool) -> str:
     return pool.spec.model.id
 
 
-def _image(pool: KVCachePool, settings: Settings) -> Json:
+def _image(pool: KVCachePool, choice: Choice) -> Json:
     engines = pool.spec.engines
-    result = {"image": engines.image or image(settings, PINS.images.engine, f"{engines.version}-cu13")}
+    result = {"image": choice.image}
     if engines.image_pull_policy:
         result["imagePullPolicy"] = engines.image_pull_policy
     return result

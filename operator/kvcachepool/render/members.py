@@ -22,11 +22,11 @@ _FAMILIES: Final = {4: ("IPv4", "members"), 6: ("IPv6", "members-v6")}
 
 
 def member_slices(pool: KVCachePool, pods: Iterable[PodFacts]) -> list[Json]:
-    """One slice for each family of addresses among the pods; none without pods."""
-    by_family: dict[int, list[PodFacts]] = {}
+    """One slice for each family of addresses and each port among the pods; none without pods."""
+    groups: dict[tuple[int, int], list[PodFacts]] = {}
     for pod in pods:
-        by_family.setdefault(ip_address(pod.ip).version, []).append(pod)
-    return [_slice(pool, *_FAMILIES[version], found) for version, found in sorted(by_family.items())]
+        groups.setdefault((ip_address(pod.ip).version, pod.port), []).append(pod)
+    return [_slice(pool, version, port, found) for (version, port), found in sorted(groups.items())]
 
 
 def listed(slices: Iterable[Any]) -> frozenset[str]:
@@ -38,7 +38,9 @@ def listed(slices: Iterable[Any]) -> frozenset[str]:
     )
 
 
-def _slice(pool: KVCachePool, family: str, suffix: str, pods: Sequence[PodFacts]) -> Json:
+def _slice(pool: KVCachePool, version: int, port: int, pods: Sequence[PodFacts]) -> Json:
+    family, suffix = _FAMILIES[version]
+    suffix = f"{suffix}-{port}" if port else suffix
     namespace, service = pool.metadata.namespace, names.child(pool.metadata.name, ENGINES_SERVICE)
     meta = metadata.metadata(pool, constants.ENGINE, names.child(pool.metadata.name, f"{ENGINES_SERVICE}-{suffix}"))
     meta["labels"] |= {
@@ -60,5 +62,5 @@ def _slice(pool: KVCachePool, family: str, suffix: str, pods: Sequence[PodFacts]
             }
             for pod in pods[:_MOST]
         ],
-        "ports": [{"name": "http", "port": constants.ENGINE_PORT, "protocol": "TCP"}],
+        "ports": [{"name": "http", "port": port or constants.ENGINE_PORT, "protocol": "TCP"}],
     }

@@ -32,13 +32,14 @@ def pod_spec(
     identity: PodIdentity,
     scheduling: Scheduling,
     grace_seconds: int,
+    extra: Json | None = None,
 ) -> Json:
-    """A pod spec. Service links are off: a Service called `vllm` would set VLLM_PORT=tcp://… and kill the
-    engine (vllm#34199)."""
+    """A pod spec; `extra` has more fields of it. Service links are off: a Service called `vllm` would set
+    VLLM_PORT=tcp://… and kill the engine (vllm#34199)."""
     placed = scheduling.over(pool.spec.scheduling)
     secrets = dict.fromkeys((*(s.name for s in pool.spec.image_pull_secrets), *settings.image_pull_secrets))
     security: Json = {
-        "runAsNonRoot": True,
+        "runAsNonRoot": identity.run_as_user != 0,
         "runAsUser": identity.run_as_user,
         "runAsGroup": identity.run_as_group,
         "seccompProfile": {"type": "RuntimeDefault"},
@@ -57,7 +58,7 @@ def pod_spec(
         spec["initContainers"] = list(init_containers)
     if secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in secrets]
-    return spec | placed.model_dump(by_alias=True, exclude_none=True)
+    return spec | (extra or {}) | placed.model_dump(by_alias=True, exclude_none=True)
 
 
 def resources(given: Resources, need: MemoryNeed, devices: dict[str, int] | None = None) -> Json:
@@ -66,6 +67,8 @@ def resources(given: Resources, need: MemoryNeed, devices: dict[str, int] | None
     limits: Json = dict(given.limits)
     if "memory" not in requests:
         requests["memory"] = limits.get("memory", format_bytes(need.total))
+    for name in [name for name in (requests | limits) if name.startswith("hugepages-")]:
+        requests[name] = limits[name] = limits.get(name, requests.get(name))  # Kubernetes wants them equal
     for name, count in (devices or {}).items():
         requests[name] = limits[name] = str(count)
     result: Json = {"requests": requests}
@@ -86,5 +89,10 @@ def env_field(name: str, path: str) -> Json:
 
 def image(settings: Settings, repository: str, tag: str) -> str:
     """A default image; the installation's registry goes in front."""
+    return from_registry(settings, f"{repository}:{tag}")
+
+
+def from_registry(settings: Settings, name: str) -> str:
+    """One of the operator's own images with the installation's registry in front."""
     prefix = f"{settings.image_registry.rstrip('/')}/" if settings.image_registry else ""
-    return f"{prefix}{repository}:{tag}"
+    return f"{prefix}{name}"

@@ -1,5 +1,6 @@
 """The Services of a pool: the engines, and the store's master."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from kvcachepool import names
@@ -9,9 +10,9 @@ from kvcachepool.render import metadata
 Json = dict[str, Any]
 
 
-def service(pool: KVCachePool, component: str, suffix: str, ports: dict[str, int]) -> Json:
+def service(pool: KVCachePool, component: str, suffix: str, ports: Mapping[str, int | tuple[int, int]]) -> Json:
     """A ClusterIP Service in front of the component's ready pods, of whatever generation: while engines move, those of
-    the former schema serve too, each right by itself.
+    the former schema serve too, each right by itself. A port is its number, or that and the pods' own.
 
     Never a LoadBalancer or NodePort: the master's ports have no authentication.
     """
@@ -23,7 +24,9 @@ def service(pool: KVCachePool, component: str, suffix: str, ports: dict[str, int
             "type": "ClusterIP",
             "selector": metadata.selector(pool, component),
             "ports": [
-                {"name": name, "port": port, "targetPort": port, "protocol": "TCP"} for name, port in ports.items()
+                {"name": name, "port": port, "targetPort": target, "protocol": "TCP"}
+                for name, numbers in ports.items()
+                for port, target in [numbers if isinstance(numbers, tuple) else (numbers, numbers)]
             ],
         },
     }

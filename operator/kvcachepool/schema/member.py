@@ -16,6 +16,8 @@ ENGINE_IMAGE: Final = "(^|/)[^/]*vllm[^/]*$"
 SHELL: Final = "^(.*/)?(ba|da|k|z)?sh$"
 """A word that starts a shell: what it runs cannot be read as flags."""
 CONFIG_FLAG: Final = "--kv-transfer-config"
+NO_CONNECTOR: Final = "none"
+"""The schema's connector of an engine that must not have any."""
 PREFIXED_CONNECTORS: Final = ("MooncakeStoreConnector",)
 """Connectors whose keys other pods can meet, and which therefore need the digest as `cache_prefix`."""
 

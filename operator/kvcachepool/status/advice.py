@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+from kvcachepool.constants import COMPATIBILITY_CONFIG_MAP
 from kvcachepool.status.context import Context
+from kvcachepool.status.master_memory import shortage
 from kvcachepool.status.reuse import measured
 
 
@@ -49,8 +51,40 @@ def _slower(context: Context) -> str:
     return f"Reuse is slower than recompute here.{rate} What would help: {'; '.join(options)}."
 
 
+def _known_bad(context: Context) -> str:
+    spec = context.pool.spec
+    rows = context.observed.tables.bad(
+        engine=spec.engines.version,
+        mooncake=spec.backend.mooncake.version if spec.backend.mooncake is not None else None,
+        backend=spec.backend.name,
+    )
+    found = next((row for row in rows if row.effect == "warn"), None)
+    return f"These versions are known for a fault: {found}." if found is not None else ""
+
+
+def _ignored_rows(context: Context) -> str:
+    error = context.observed.tables_error
+    return (
+        f"The cluster's own compatibility rows (ConfigMap {COMPATIBILITY_CONFIG_MAP}) are ignored: {error}."
+        if error
+        else ""
+    )
+
+
+def _device_plugin(context: Context) -> str:
+    return context.observed.device_plugin_trouble
+
+
 def _on_gpu(context: Context) -> bool:
     return context.pool.spec.engines.gpu.resource_name != ""
 
 
-_ADVICE: Sequence[Callable[[Context], str]] = (_one_engine, _not_shared, _slower)
+_ADVICE: Sequence[Callable[[Context], str]] = (
+    _known_bad,
+    _device_plugin,
+    shortage,
+    _one_engine,
+    _not_shared,
+    _slower,
+    _ignored_rows,
+)

@@ -13,6 +13,7 @@ from kvcachepool.facts import EngineFacts, Observed, PodFacts, Segment, Workload
 from kvcachepool.plan_types import Plan
 from kvcachepool.render.rollout import other_template
 
+_WORKLOADS = frozenset({"Deployment", "LeaderWorkerSet"})
 _ENDED = frozenset({"Failed", "Succeeded"})
 """Phases of pods that stay only as a record: an evicted pod has been replaced already."""
 
@@ -80,7 +81,9 @@ class Context:
     @property
     def segment_owners(self) -> tuple[PodFacts, ...]:
         """Pods that lend memory to the pool."""
-        return self.members(constants.STORE if self.pool.store.mode == "Dedicated" else constants.ENGINE)
+        if self.pool.store.mode == "Dedicated":
+            return self.members(constants.STORE)
+        return self.members(constants.ENGINE) + self.members(constants.WORKER)
 
     @property
     def segments(self) -> tuple[Segment, ...] | None:
@@ -110,17 +113,15 @@ class Context:
         digest = self.digest if component == constants.ENGINE else ""
         for item in self.plan.objects:
             labels = item.get("metadata", {}).get("labels", {})
-            same = (
-                labels.get(constants.LABEL_COMPONENT) == component and labels.get(constants.LABEL_SCHEMA, "") == digest
-            )
-            if item.get("kind") == "Deployment" and same:
+            found = (labels.get(constants.LABEL_COMPONENT), labels.get(constants.LABEL_SCHEMA, ""))
+            if item.get("kind") in _WORKLOADS and found == (component, digest):
                 return item
         return None
 
     def live(self, component: str) -> Mapping[str, Any] | None:
         """The component's Deployment as it was observed, before this pass applied anything."""
         planned = self.planned(component)
-        return planned and self.observed.children.get(("Deployment", planned["metadata"]["name"]))
+        return planned and self.observed.children.get((planned["kind"], planned["metadata"]["name"]))
 
     def outdated(self, component: str) -> bool:
         """Whether the Deployment as observed has another template than the one that this pass applies."""

@@ -1,5 +1,6 @@
 """EnginesReady: all engines of this generation are ready."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -9,7 +10,7 @@ from kvcachepool.status.context import Context
 from kvcachepool.status.creation import creation_check
 from kvcachepool.status.faults import Kind, Startup, crash_line, find_fault
 from kvcachepool.status.memory import oom_arithmetic
-from kvcachepool.status.text import capital, listing, plural, sentence
+from kvcachepool.status.text import capital, listing, plural, quote, sentence
 from kvcachepool.status.verdict import Check, Verdict, not_accepted, speaker
 
 _say = speaker("EnginesReady")
@@ -24,6 +25,8 @@ _FAULTS: Final[Mapping[Kind, str]] = {
 
 def _waiting(context: Context) -> Verdict | None:
     waiting = context.plan.waiting
+    if waiting is not None and waiting.reason == "WaitingForNodes" and context.members(constants.ENGINE):
+        return _say(waiting.reason, "Engines stay as they are: no node fits the changed ones. See HardwareMatched.")
     if waiting is not None and not context.members(constants.ENGINE):
         return _say(waiting.reason, sentence(capital(waiting.message)) + " No device is held meanwhile.")
     waits = [
@@ -42,10 +45,35 @@ def _waiting(context: Context) -> Verdict | None:
     return None
 
 
+def _preflight(context: Context) -> Verdict | None:
+    """What the script found, by the reason that concerns most pods."""
+    told: dict[str, list[str]] = {}
+    for pod in (*context.members(constants.ENGINE), *context.members(constants.WORKER)):
+        for container in pod.containers:
+            failed = container.name == constants.PREFLIGHT_CONTAINER and not container.ready and container.exit_code
+            message = _preflight_message(container.exit_message) if failed else ""
+            if message:
+                told.setdefault(message, []).append(pod.name)
+    if not told:
+        return None
+    message, pods = max(told.items(), key=lambda item: (len(item[1]), item[0]))
+    return _say(
+        "PreflightFailed", f"Pods {listing(pods)}: {sentence(quote(message, 400))} It is tried again with pauses."
+    )
+
+
+def _preflight_message(line: str) -> str:
+    try:
+        result = json.loads(line)
+        return str(result["message"])
+    except (ValueError, KeyError, TypeError):
+        return ""  # the script did not come so far: see the general faults
+
+
 def _fault(context: Context) -> Verdict | None:
     engines = context.pool.spec.engines
     startup = Startup(context.now, engines.startup_seconds, engines.shutdown_seconds, "spec.engines.startupSeconds")
-    members = context.members(constants.ENGINE)
+    members = (*context.members(constants.ENGINE), *context.members(constants.WORKER))
     newest = [p for p in members if p.digest == context.digest]
     fault = find_fault(newest, startup) or find_fault(members, startup)
     if fault is None:
@@ -131,6 +159,7 @@ def _all_ready(context: Context) -> Verdict:
 CHECKS: Sequence[Check] = (
     not_accepted(_say, constants.ENGINE),
     creation_check(_say, constants.ENGINE, rest=True),
+    _preflight,
     _waiting,
     _fault,
     _scaled_to_zero,

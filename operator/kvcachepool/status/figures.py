@@ -13,9 +13,10 @@ from kvcachepool.api.status import (
     SchemaStatus,
     StoreStatus,
 )
-from kvcachepool.quantity import format_bytes
+from kvcachepool.quantity import format_bytes, human_bytes
 from kvcachepool.status.admitted import admitted
 from kvcachepool.status.context import Context
+from kvcachepool.status.master_memory import estimate
 from kvcachepool.status.text import shorten, step
 
 _MOST_NAMED: Final = 32
@@ -46,6 +47,7 @@ def store_status(context: Context) -> StoreStatus | None:
     master, pods = context.observed.master, context.members(constants.MASTER)
     capacity = master.capacity if master is not None else None
     allocated = master.allocated if master is not None else None
+    full = estimate(context)
     return StoreStatus(
         capacity=format_bytes(capacity) if capacity else "",
         used_percent=round(100 * allocated / capacity) if capacity and allocated is not None else None,
@@ -53,6 +55,8 @@ def store_status(context: Context) -> StoreStatus | None:
         segments=len(context.segments) if context.segments is not None else None,
         members=context.plan.expected_segments or None,
         segment_bytes=context.plan.segment_bytes or None,
+        expected_keys=full.keys if full is not None else None,
+        master_memory=human_bytes(full.memory) if full is not None else "",
         master_start=next((p.started for p in pods if p.started), None),
     )
 

@@ -14,7 +14,7 @@ from kvcachepool.api.status import VerificationStatus
 from kvcachepool.facts import Observed
 from kvcachepool.findings import Finding
 from kvcachepool.plan_types import Plan
-from kvcachepool.status import accepted, effective, engines, homogeneous, reuse, store, summary, transport
+from kvcachepool.status import accepted, effective, engines, hardware, homogeneous, reuse, store, summary, transport
 from kvcachepool.status.advice import advice
 from kvcachepool.status.context import Context
 from kvcachepool.status.figures import engines_status, hit_rate_status, members_status, schema_status, store_status
@@ -23,6 +23,7 @@ from kvcachepool.status.verdict import Check, Verdict, first, speaker
 
 CHAINS: Final[Mapping[str, Sequence[Check]]] = {
     "Accepted": accepted.CHECKS,
+    "HardwareMatched": hardware.CHECKS,
     "StoreReady": store.CHECKS,
     "EnginesReady": engines.CHECKS,
     "SchemaHomogeneous": homogeneous.CHECKS,
@@ -52,6 +53,7 @@ def make_status(pool: KVCachePool, plan: Plan, observed: Observed, now: datetime
         hit_rate=hit_rate_status(context),
         verification=context.verification or VerificationStatus(),
         transport=transport.protocols(context),
+        hardware=hardware.hardware_status(context),
         advice=advice(context),
     )
 

@@ -4,6 +4,7 @@ from kvcachepool import constants
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.quantity import human_bytes
 from kvcachepool.render.engine import engine_memory
+from kvcachepool.render.rollout import templates
 from kvcachepool.status.context import Context
 
 
@@ -36,6 +37,6 @@ def _limit(context: Context, component: str) -> str:
     planned = context.planned(component)
     if planned is None:
         return ""
-    containers = planned["spec"]["template"]["spec"]["containers"]
+    containers = next(iter(templates(planned).values()))["spec"]["containers"]
     limits = (containers[0].get("resources") or {}).get("limits") or {}
     return str(limits.get("memory", ""))

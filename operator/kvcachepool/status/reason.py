@@ -17,6 +17,8 @@ class Reason:
     """What to do about it; empty where nothing is to be done."""
     passing: bool = False
     """It passes without anybody's doing, as while things start: its event is Normal, not a Warning."""
+    harmless: bool = False
+    """Unknown, but Ready does not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)

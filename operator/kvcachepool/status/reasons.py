@@ -7,11 +7,12 @@ not here cannot be produced (`verdict.speaker`).
 from collections.abc import Mapping
 from typing import Final
 
-from kvcachepool.status import reasons_cache, reasons_running
+from kvcachepool.status import reasons_cache, reasons_hardware, reasons_running
 from kvcachepool.status.reason import ConditionInfo, Reason
 
 CONDITIONS: Final = (
     reasons_running.ACCEPTED,
+    reasons_hardware.HARDWARE_MATCHED,
     reasons_running.STORE_READY,
     reasons_running.ENGINES_READY,
     reasons_cache.SCHEMA_HOMOGENEOUS,

@@ -50,6 +50,24 @@ ACCEPTED: Final = ConditionInfo(
             "Change the field that the message names.",
         ),
         Reason(
+            "CUDABuildMismatch",
+            "False",
+            "Image and spec.cuda.version contradict each other, or neither tells the CUDA of the engine build.",
+            "Make them agree; with an image whose tag does not tell, set spec.cuda.version.",
+        ),
+        Reason(
+            "VersionSkew",
+            "False",
+            "The engine image is known to hold another version than the spec says. Skew fails without an error.",
+            "Make image, spec.engines.version and spec.backend.mooncake.version agree.",
+        ),
+        Reason(
+            "KnownBadCombination",
+            "False",
+            "These versions are known not to work together; the message names the public report.",
+            "Follow the message.",
+        ),
+        Reason(
             "SecretNotFound",
             "False",
             "A Secret, or its key, that the spec names does not exist.",
@@ -189,6 +207,18 @@ ENGINES_READY: Final = ConditionInfo(
             "Engines are not created before the master answers; no device is held meanwhile.",
             "See StoreReady.",
             passing=True,
+        ),
+        Reason(
+            "WaitingForNodes",
+            "False",
+            "Engines are not created, or not moved to a changed template, before a node fits them.",
+            "See HardwareMatched. spec.engines.whenNoNodeFits: Create makes them all the same, for an autoscaler.",
+        ),
+        Reason(
+            "PreflightFailed",
+            "False",
+            "An engine cannot work in its image or on its node: a library, device, driver or version is not right.",
+            "Follow the message: it names what is missing and what to install or change.",
         ),
         Reason(
             "MasterUnreachable",

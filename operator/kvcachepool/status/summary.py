@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from kvcachepool import constants
 from kvcachepool.status.context import Context
-from kvcachepool.status.reasons import NEEDED
+from kvcachepool.status.reasons import NEEDED, reasons_of
 from kvcachepool.status.text import plural
 from kvcachepool.status.verdict import Check, Verdict, not_accepted, speaker
 
@@ -30,6 +30,7 @@ def ready(verdicts: Mapping[str, Verdict]) -> Verdict:
     for status in ("False", "Unknown"):
         for kind in NEEDED:
             verdict = verdicts[kind]
-            if verdict.status == status:
+            if verdict.status == status and not reasons_of(kind)[verdict.reason].harmless:
                 return Verdict(verdict.status, verdict.reason, f"{kind}: {verdict.message}")
-    return _ready("AllConditionsTrue", f"{', '.join(NEEDED)} are True.")
+    known = [kind for kind in NEEDED if verdicts[kind].status == "True"]
+    return _ready("AllConditionsTrue", f"{', '.join(known)} are True.")

@@ -1,0 +1,49 @@
+"""What GPU feature discovery says about a node.
+
+Names changed once; a node can carry the new ones, the old ones, or both. Source: NVIDIA k8s-gpu-feature-discovery,
+"Generated labels" (cuda.driver-version.* and cuda.runtime-version.* are the new ones).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+PRODUCT: Final = "nvidia.com/gpu.product"
+DRIVER_MAJOR: Final = ("nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver.major")
+_DRIVER_MINOR: Final = ("nvidia.com/cuda.driver-version.minor", "nvidia.com/cuda.driver.minor")
+_RUNTIME_MAJOR: Final = ("nvidia.com/cuda.runtime-version.major", "nvidia.com/cuda.runtime.major")
+_CAPABILITY: Final = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
+
+Labels = Mapping[str, str]
+
+
+def product(labels: Labels) -> str:
+    """Name of the GPU; "" when unknown."""
+    return labels.get(PRODUCT, "")
+
+
+def driver(labels: Labels) -> tuple[int, str] | None:
+    """(major version, version to show); None when unknown."""
+    major = _first(labels, DRIVER_MAJOR)
+    if major is None:
+        return None
+    minor = _first(labels, _DRIVER_MINOR)
+    return major, f"{major}" if minor is None else f"{major}.{minor:02d}"
+
+
+def newest_cuda(labels: Labels) -> int | None:
+    """Major version of the newest CUDA that the driver supports; None when unknown."""
+    return _first(labels, _RUNTIME_MAJOR)
+
+
+def capability(labels: Labels) -> tuple[int, int] | None:
+    """Compute capability; None when unknown."""
+    major, minor = (_number(labels.get(name)) for name in _CAPABILITY)
+    return None if major is None else (major, minor or 0)
+
+
+def _first(labels: Labels, names: tuple[str, ...]) -> int | None:
+    return next((number for name in names if (number := _number(labels.get(name))) is not None), None)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None

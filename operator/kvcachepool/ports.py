@@ -1,0 +1,39 @@
+"""Ports of a pool's processes.
+
+In a pod with a network of its own they are the well-known ones. On the node's network two pools would collide, so each
+pool gets its own pair there, the same at every pass. They become host ports, so that the scheduler never puts two pods
+with one port on a node: of one pool, one engine and one store pod fit on each.
+"""
+
+import hashlib
+from typing import Final
+
+from kvcachepool import constants
+from kvcachepool.api import KVCachePool
+
+STORE_PORT: Final = 8081
+"""REST port of the store service; its readiness follows the mounted segment."""
+_FIRST: Final = 20000
+"""Below the node ports (30000) and the kernel's own choice (32768), above what Mooncake takes (12300 to 17000)."""
+_PAIRS: Final = 4900
+
+
+def engine_port(pool: KVCachePool) -> int:
+    """HTTP port of the engines."""
+    return _own_pair(pool) if on_host_network(pool) else constants.ENGINE_PORT
+
+
+def store_port(pool: KVCachePool) -> int:
+    """HTTP port of the store pods."""
+    return _own_pair(pool) + 1 if on_host_network(pool) else STORE_PORT
+
+
+def on_host_network(pool: KVCachePool) -> bool:
+    """Whether engines and store pods use the node's network. The master never does."""
+    rdma = pool.spec.transport.active_rdma
+    return rdma is not None and rdma.host_network
+
+
+def _own_pair(pool: KVCachePool) -> int:
+    number = int(hashlib.sha256("/".join(pool.key).encode()).hexdigest()[:8], 16)
+    return _FIRST + 2 * (number % _PAIRS)

@@ -1,0 +1,137 @@
+"""HardwareMatched: how many nodes fit and, by reason, why the others do not."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from kvcachepool import constants
+from kvcachepool.api.status import HardwareStatus
+from kvcachepool.hardware.match import Fit
+from kvcachepool.hardware.stages import STAGES
+from kvcachepool.status.context import Context
+from kvcachepool.status.text import listing, plural, sentence
+from kvcachepool.status.verdict import Check, Verdict, speaker
+
+_say = speaker("HardwareMatched")
+_NAMES: Final = {constants.STORE: "a store pod", constants.MASTER: "the master"}
+_NOT_YET: Final = "The device plugin that spec.transport.rdma.devicePlugin asks for has not offered it yet."
+_SHOWN_VALUES: Final = 4
+
+
+def exclusions(fit: Fit) -> tuple[str, ...]:
+    """One sentence without a full stop for each kind of objection; what concerns most nodes first."""
+    groups: dict[int, list[str]] = {}
+    for objection, _ in fit.excluded:
+        groups.setdefault(objection.stage, []).append(objection.found)
+    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(
+        f"{plural(len(found), 'node')}: {STAGES[stage].text(fit.need)} (found {listing(found, _SHOWN_VALUES)})"
+        for stage, found in ordered
+    )
+
+
+def hardware_status(context: Context) -> HardwareStatus | None:
+    """None when nodes cannot be read or nothing was matched."""
+    hardware = context.plan.hardware
+    if hardware is None or hardware.engine.fit is None:
+        return None
+    return HardwareStatus(
+        nodes=hardware.nodes or 0,
+        nodes_matched=len(hardware.engine.fit.fitting),
+        cuda=hardware.engine.choice.cuda,
+        product=hardware.engine.choice.product,
+        excluded=list(exclusions(hardware.engine.fit)),
+    )
+
+
+def _not_matched(context: Context) -> Verdict | None:
+    if context.plan.hardware is None:
+        return _say(
+            "NotAccepted", "The spec was not accepted, so that no node is matched with it; see condition Accepted."
+        )
+    return None
+
+
+def _not_readable(context: Context) -> Verdict | None:
+    hardware = context.plan.hardware
+    if hardware is None or hardware.engine.fit is not None:
+        return None
+    return _say(
+        "NodesNotReadable",
+        "The operator may not read nodes, so that what they can run is not known. To have it checked, grant get, list "
+        "and watch of nodes to its service account (chart value nodes.read=true).",
+    )
+
+
+def _engine(context: Context) -> Verdict | None:
+    hardware = context.plan.hardware
+    fit = hardware.engine.fit if hardware is not None else None
+    if fit is None or fit.fitting:
+        return None
+    made = " No engine is made." if context.plan.waiting is not None else ""
+    return _say(fit.reason, f"{_none_fits(fit, 'an engine')}{_hint(context, fit)}{made}")
+
+
+def _mixed(context: Context) -> Verdict | None:
+    hardware = context.plan.hardware
+    if hardware is None or not hardware.engine.mixed:
+        return None
+    products = ", ".join(f"{name} ({plural(count, 'node')})" for name, count in hardware.engine.mixed)
+    return _say(
+        "HeterogeneousGPUs",
+        f"Nodes that fit have different GPUs: {products}. Engines of one pool need one kind, since another attention "
+        "backend may store other bytes under the same key: set spec.engines.gpu.product to one of them, or pin "
+        "spec.schema.attentionBackend.",
+    )
+
+
+def _others(context: Context) -> Verdict | None:
+    hardware = context.plan.hardware
+    for fit in hardware.others if hardware is not None else ():
+        if not fit.fitting:
+            return _say(fit.reason, f"{_none_fits(fit, _NAMES[fit.need.component])}{_hint(context, fit)}")
+    return None
+
+
+def _fit(context: Context) -> Verdict:
+    hardware = context.plan.hardware
+    assert hardware is not None
+    assert hardware.engine.fit is not None
+    fit, choice = hardware.engine.fit, hardware.engine.choice
+    what = ", ".join(part for part in (choice.product, f"CUDA {choice.cuda}" if choice.cuda else "") if part)
+    others = f" Not: {'; '.join(exclusions(fit))}." if fit.excluded else ""
+    return _say(
+        "NodesFit",
+        f"{len(fit.fitting)} of {plural(fit.total, 'node')} can take an engine{f' ({what})' if what else ''}.{others}",
+    )
+
+
+def _none_fits(fit: Fit, what: str) -> str:
+    if not fit.total:
+        return "The cluster has no node."
+    return f"0 of {plural(fit.total, 'node')} can take {what}. {sentence('; '.join(exclusions(fit)))}"
+
+
+def _hint(context: Context, fit: Fit) -> str:
+    need, pool = fit.need, context.pool
+    most = max((node.allocatable.get(need.device, 0) for node in context.observed.nodes or ()), default=0)
+    world = pool.spec.schema_.parallelism.world_size
+    ranks = pool.spec.ranks_per_pod
+    if need.device and 0 < most < ranks:
+        share = f" a pod, {world} in all" if ranks != world else ""
+        return (
+            f" An engine has {ranks} ranks{share}, and the largest node {most:f} {need.device}: spread it over more "
+            "nodes (spec.engines.nodesPerEngine, which needs LeaderWorkerSet)."
+        )
+    if fit.reason == "NoRDMANodes" and pool.spec.transport.rdma and pool.spec.transport.rdma.device_plugin:
+        return f" {context.observed.device_plugin_trouble or _NOT_YET}"
+    return ""
+
+
+CHECKS: Sequence[Check] = (
+    _not_matched,
+    _not_readable,
+    _engine,
+    _mixed,
+    _others,
+    _fit,
+)

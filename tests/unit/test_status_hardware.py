@@ -1,0 +1,218 @@
+"""HardwareMatched, as it reads."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kvcachepool.compat.tables import BUILT_IN, parse_tables
+from kvcachepool.constants import ENGINE
+from tests.nodes import H100, L4, node
+from tests.pools import pool
+from tests.status_scenes import Case, both, container, gone, healthy, seen
+
+RDMA: dict[str, Any] = {"transport": {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca_b"}}}
+MISSING = "libcudart.so.12 is missing: this image is CUDA 13, install mooncake-transfer-engine-cuda13"
+BAD = """
+knownBad:
+  - {engine: ==0.33.0, backend: mooncake, effect: refuse, problem: loads end in garbage, remedy: use 0.34,
+     issue: vllm#1, source: https://example.com/1, date: 2026-11-29}
+"""
+
+
+def nodes(*given: Any) -> Any:
+    """A new pool on these nodes: no engine is there yet."""
+    return both(gone(ENGINE), seen(nodes=given))
+
+
+CASES = [
+    Case("HardwareMatched", "NodesFit", says=("2 of 2 nodes can take an engine (NVIDIA-H100-80GB-HBM3, CUDA 13).",)),
+    Case(
+        "HardwareMatched",
+        "NodesFit",
+        nodes(node("a"), node("b", gpus=0), node("c", cordoned=True)),
+        (
+            f"1 of 3 nodes can take an engine ({H100}, CUDA 13).",
+            "1 node: fewer nvidia.com/gpu than 1 (found none)",
+            "1 node: not available for new pods (found cordoned)",
+        ),
+        id="new",
+    ),
+    Case("HardwareMatched", "NotAccepted", spec={"engines": {"extraArgs": ["-tp=2"]}}),
+    Case("HardwareMatched", "NodesNotReadable", seen(nodes=None), ("grant get, list and watch", "nodes.read=true")),
+    Case("HardwareMatched", "NoMatchingNodes", nodes(), ("has no node", "No engine is made"), id="none at all"),
+    Case(
+        "HardwareMatched",
+        "NoMatchingNodes",
+        nodes(node("a", gpus=0), node("b", gpus=0), node("c", gpus=0, offers={"nvidia.com/mig-1g.5gb": "7"})),
+        (
+            "0 of 3 nodes can take an engine",
+            "3 nodes: fewer nvidia.com/gpu than 1",
+            "none",
+            "only nvidia.com/mig-1g.5gb",
+        ),
+        id="H2 other resource",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoMatchingNodes",
+        nodes(node("a", product=L4), node("b")),
+        ("2 nodes: another nvidia.com/gpu.product than L4", "NVIDIA-H100-80GB-HBM3, NVIDIA-L4"),
+        {"engines": {"gpu": {"product": "L4"}}},
+        id="llm-d-planner PR#112",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoMatchingNodes",
+        nodes(node("a", taints=("team=x:NoSchedule",)), node("b", labels={"zone": "b"})),
+        ("1 node: taint not tolerated (found team=x:NoSchedule)",),
+        {
+            "scheduling": {"nodeSelector": {}},
+            "engines": {"gpu": {"product": H100}, "resources": {"limits": {"cpu": "999"}}},
+        },
+        id="aibrix PR#909",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoMatchingNodes",
+        nodes(node("a"), node("b")),
+        ("An engine has 16 ranks, and the largest node 8 nvidia.com/gpu", "spec.engines.nodesPerEngine"),
+        {"schema": {"parallelism": {"tensor": 8, "pipeline": 2}}},
+        id="over nodes",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoCompatibleDriver",
+        nodes(node("a", driver="550.54"), node("b", driver="535.104", old_labels=True), node("c", gpus=0)),
+        ("2 nodes: driver below 580, which CUDA 13 needs (found 535.104, 550.54)",),
+        {"cuda": {"version": "13"}},
+    ),
+    Case(
+        "HardwareMatched",
+        "NoRDMANodes",
+        nodes(node("a", offers={"rdma/hca_a": "63"}), node("b")),
+        ("2 nodes: fewer rdma/hca_b than 1 (found none, only rdma/hca_a)",),
+        RDMA,
+        id="aibrix#1012",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoRDMANodes",
+        nodes(node("a")),
+        ("devicePlugin asks for has not offered it yet",),
+        {
+            "transport": {
+                "protocol": "RDMA",
+                "rdma": {"resourceName": "rdma/x", "devicePlugin": {"selectors": {"vendors": ["15b3"]}}},
+            }
+        },
+        id="plugin is starting",
+    ),
+    Case(
+        "HardwareMatched",
+        "HeterogeneousGPUs",
+        nodes(node("a"), node("b"), node("c", product=L4)),
+        (f"{H100} (2 nodes), {L4} (1 node)", "spec.engines.gpu.product", "spec.schema.attentionBackend"),
+    ),
+    Case(
+        "HardwareMatched",
+        "InsufficientNodeMemory",
+        nodes(node("a", memory="256Gi")),
+        (
+            "1 node: less memory than 682.0 GiB",
+            "8 × segment 80Gi + 8 × transfer buffer 4Gi + engine 8Gi + /dev/shm 2Gi = 682Gi",
+            "(found 256.0 GiB)",
+        ),
+        {
+            "schema": {"parallelism": {"tensor": 8}},
+            "store": {"mode": "Embedded", "segmentSize": "80Gi", "localBufferSize": "4Gi"},
+        },
+        id="sglang PR#10377",
+    ),
+    Case(
+        "HardwareMatched",
+        "InsufficientNodeMemory",
+        seen(nodes=(node("a", memory="64Gi"),)),
+        ("0 of 1 node can take a store pod", "(found 64.0 GiB)"),
+        {"store": {"segmentSize": "100Gi"}},
+        id="store",
+    ),
+    Case(
+        "EnginesReady",
+        "WaitingForNodes",
+        nodes(node("a", gpus=0)),
+        ("once a node fits them", "No device is held"),
+    ),
+    Case(
+        "EnginesReady",
+        "WaitingForNodes",
+        lambda _: replace(healthy(pool()), nodes=(node("a"),)),
+        ("Engines stay as they are",),
+        {"engines": {"gpu": {"product": "NVIDIA-B200"}}},
+        id="a change",
+    ),
+    Case(
+        "EnginesReady",
+        "PreflightFailed",
+        container(ENGINE, init=True, exit_code=1, exit_message=json.dumps({"ok": False, "message": MISSING})),
+        (f"Pods demo-engine-0, demo-engine-1: {MISSING}.", "tried again"),
+        id="vllm#42511",
+    ),
+    Case(
+        "Accepted",
+        "CUDABuildMismatch",
+        says=("found 12", "CUDA 13.0"),
+        spec={"cuda": {"version": "12"}, "engines": {"image": "vllm/vllm-openai:v0.33.0"}},
+        id="vllm#42511",
+    ),
+    Case(
+        "Accepted",
+        "KnownBadCombination",
+        seen(tables=parse_tables({"own.yaml": BAD}).over(BUILT_IN)),
+        ("loads end in garbage (vllm#1); use 0.34", "spec.engines.version"),
+    ),
+    Case("Accepted", "VersionSkew", says=("found 0.3.14",), spec={"backend": {"mooncake": {"version": "0.3.14"}}}),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_condition(case: Case) -> None:
+    case.check()
+
+
+def test_ready_does_not_wait_for_nodes_that_may_not_be_read() -> None:
+    status = Case("HardwareMatched", "NodesNotReadable", seen(nodes=None)).status()
+    ready = status.condition("Ready")
+    assert ready is not None
+    assert (ready.status, "HardwareMatched" in ready.message) == ("True", False)
+    assert status.hardware is None
+
+
+def test_ready_is_false_for_the_reason_of_the_hardware() -> None:
+    ready = Case("HardwareMatched", "NoMatchingNodes", nodes(node("a", gpus=0))).status().condition("Ready")
+    assert ready is not None
+    assert (ready.status, ready.reason) == ("False", "NoMatchingNodes")
+
+
+def test_the_figures_say_which_nodes_and_why_not() -> None:
+    status = Case("HardwareMatched", "NodesFit", nodes(node("a"), node("b", gpus=0), node("c", gpus=4))).status()
+    assert status.hardware is not None
+    assert (status.hardware.nodes, status.hardware.nodes_matched) == (3, 2)
+    assert (status.hardware.cuda, status.hardware.product) == ("13", H100)
+    assert status.hardware.excluded == ["1 node: fewer nvidia.com/gpu than 1 (found none)"]
+
+
+def test_what_is_known_bad_and_what_is_ignored_is_advised() -> None:
+    case = Case("Ready", "x", spec={"engines": {"version": "0.28.1", "image": "registry.internal/vllm:0.28.1-cu13"}})
+    assert "vllm#54870" in case.status().advice
+    ignored = Case("Ready", "x", seen(tables_error="own.yaml: cudaVersions.0.source: Field required"))
+    assert "kvcachepool-compatibility) are ignored: own.yaml: cudaVersions.0" in ignored.status().advice
+
+
+def test_many_values_are_cut() -> None:
+    many = [node(f"n{i}", gpus=1, product=f"NVIDIA-X{i}") for i in range(9)]
+    found = Case(
+        "HardwareMatched", "NoMatchingNodes", nodes(*many), spec={"engines": {"gpu": {"product": "L4"}}}
+    ).found()
+    assert "NVIDIA-X0, NVIDIA-X1, NVIDIA-X2, NVIDIA-X3 and 5 more" in found.message
