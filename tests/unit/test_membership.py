@@ -126,6 +126,9 @@ def test_a_member_under_another_name_gets_no_traffic_but_shares() -> None:
     (found,) = made.members
     assert (found.problems, made.routed) == ((), frozenset())
     assert found.obstacle == "it serves chat, large, the pool serves org/model"
+    see = both(member(), args("--served-model-name=chat", without="--served-model-name"))
+    says = "Pod own-0 gets no traffic: it serves chat, the pool serves org/model."
+    Case("SchemaHomogeneous", "AllAlike", see, (says,)).check()
     assert plan(args("--served-model-name", "chat", "org/model", without="--served-model-name")).routed == {"own-0"}
 
 

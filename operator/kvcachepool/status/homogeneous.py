@@ -9,7 +9,7 @@ from kvcachepool import constants
 from kvcachepool.facts import PodFacts
 from kvcachepool.membership import AGREE, declared, labels, reported
 from kvcachepool.status.context import Context
-from kvcachepool.status.text import listing, plural
+from kvcachepool.status.text import capital, listing, plural
 from kvcachepool.status.verdict import Check, Verdict, not_accepted, speaker
 
 _say = speaker("SchemaHomogeneous")
@@ -122,7 +122,9 @@ def _not_readable(context: Context) -> Verdict | None:
 
 def _all_alike(context: Context) -> Verdict:
     count = len(_own(context)) + len(context.plan.members)
-    return _say("AllAlike", f"{plural(count, 'member')} with schema {context.digest}, declared and observed.")
+    idle = [f"pod {m.pod.name} gets no traffic: {m.obstacle}" for m in context.plan.members if m.obstacle]
+    note = f" {capital(idle[0])}." if idle else ""
+    return _say("AllAlike", f"{plural(count, 'member')} with schema {context.digest}, declared and observed.{note}")
 
 
 CHECKS: Sequence[Check] = (
