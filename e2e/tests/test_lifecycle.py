@@ -29,10 +29,17 @@ def store_ready(kube: Kube, namespace: str, *pools: str) -> None:
         kube.wait_condition(namespace, pool, "StoreReady", "True", timeout=180)
 
 
+def pools_beside(kube: Kube, *namespaces: str) -> int:
+    return sum(pool["metadata"]["namespace"] not in namespaces for pool in kube.items("kvpool", "-A"))
+
+
 def test_a_steady_pool_is_not_written(kube: Kube, shared_pool: Running) -> None:
     # verification of this pool runs each minute and writes its result; it is turned off for the measurement
     kube.run("patch", "kvpool", "-n", shared_pool.namespace, shared_pool.name, "--type=merge",
              '-p={"spec":{"verification":{"enabled":false}}}')  # fmt: skip
+    kube.wait(
+        "the pools of other tests are gone", lambda: not pools_beside(kube, "e2e-shared", "e2e-solo"), timeout=120
+    )
     try:
         time.sleep(15)  # the edit itself is a write, and a probe that ran may end
         before, version = operator.writes(kube), kube.pool(shared_pool.namespace, shared_pool.name)["metadata"]

@@ -40,21 +40,12 @@ def test_worth_is_judged_by_both_times(kube: Kube, shared_pool: Running) -> None
 def test_every_condition_is_there_with_a_reason(kube: Kube, shared_pool: Running) -> None:
     pool = kube.pool(shared_pool.namespace, shared_pool.name)
     conditions = {c["type"]: c for c in pool["status"]["conditions"]}
-    assert set(conditions) == {
-        "Accepted", "StoreReady", "EnginesReady", "SchemaHomogeneous", "TransportMatched", "ReuseVerified",
-        "ReuseWorthwhile", "CacheEffective", "Available", "Ready",
-    }  # fmt: skip
+    needed = ["Accepted", "HardwareMatched", "StoreReady", "EnginesReady", "SchemaHomogeneous", "TransportMatched"]
+    judged = ["ReuseVerified", "ReuseWorthwhile", "CacheEffective", "Available", "Ready"]
+    assert set(conditions) == {*needed, *judged}
     assert all(c["reason"] and c["lastTransitionTime"] for c in conditions.values())
     assert {c["observedGeneration"] for c in conditions.values()} == {pool["metadata"]["generation"]}
-    for kind in (
-        "Accepted",
-        "StoreReady",
-        "EnginesReady",
-        "SchemaHomogeneous",
-        "TransportMatched",
-        "Available",
-        "Ready",
-    ):
+    for kind in (*needed, "Available", "Ready"):
         assert conditions[kind]["status"] == "True", conditions[kind]
 
 

@@ -6,7 +6,7 @@ A part that did not answer, or a metric that is absent, is None: unknown, never 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from kvcachepool.api.status import VerificationStatus
 from kvcachepool.compat.tables import BUILT_IN, Tables
@@ -209,6 +209,10 @@ class EngineFacts:
     """Labels of `vllm:cache_config_info`: the resolved cache configuration."""
     started: float | None = None
     """process_start_time_seconds, where the engine exports it."""
+
+
+RATE_WINDOW_SECONDS: Final = 600
+"""How far back rates look; less in the first minutes after the operator's start."""
 
 
 @dataclass(frozen=True, slots=True)

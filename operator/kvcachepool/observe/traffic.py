@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from kvcachepool.facts import EngineFacts, Rates
+from kvcachepool.facts import RATE_WINDOW_SECONDS, EngineFacts, Rates
 
-WINDOW_SECONDS: Final = 600
+WINDOW_SECONDS: Final = RATE_WINDOW_SECONDS
 _MERGE_SECONDS: Final = 5.0
 """Increments nearer than this share an entry: passes may follow events closely."""
 COMPUTED: Final = "local_compute"

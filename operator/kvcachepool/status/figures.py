@@ -13,11 +13,12 @@ from kvcachepool.api.status import (
     SchemaStatus,
     StoreStatus,
 )
+from kvcachepool.facts import RATE_WINDOW_SECONDS
 from kvcachepool.quantity import format_bytes, human_bytes
 from kvcachepool.status.admitted import admitted
 from kvcachepool.status.context import Context
 from kvcachepool.status.master_memory import estimate
-from kvcachepool.status.text import shorten, step
+from kvcachepool.status.text import shorten
 
 _MOST_NAMED: Final = 32
 """Pods that the status names one by one, and that get an Event."""
@@ -114,12 +115,11 @@ def hit_rate_status(context: Context) -> HitRateStatus:
     rates = context.observed.rates
     if not rates.tokens or rates.local is None or rates.pool is None:
         return HitRateStatus()
-    minutes = step(rates.window_seconds / 60)
     return HitRateStatus(
         local=round(100 * rates.local),
         pool=round(100 * rates.pool),
         total=round(100 * (rates.local + rates.pool)),
-        window_seconds=60 * max(minutes, 1),
+        window_seconds=RATE_WINDOW_SECONDS,
     )
 
 
