@@ -13,6 +13,7 @@ from e2e.cluster.errors import ClusterError
 from e2e.harness.install import NAMESPACE, RELEASE, Installation
 from e2e.harness.kube import Json, Kube, WaitTimeoutError
 from e2e.harness.pools import tiny_pool
+from e2e.harness.traffic import complete
 
 POOL, IN = "demo", "kvcachepool-demo"
 _MARK = {"True": "[green]True[/]", "False": "[red]False[/]"}
@@ -31,6 +32,8 @@ def up(installation: Installation, console: Console) -> None:
         _follow(kube, stages.say)
     with stages.stage("reuse verified: one engine answered from what the other computed"):
         kube.wait_condition(IN, POOL, "ReuseVerified", "True", timeout=600)
+    with stages.stage("some users' requests, each prompt first to one engine, then to the other"):
+        _traffic(kube)
     _show(kube, console)
 
 
@@ -49,6 +52,17 @@ def _follow(kube: Kube, say: object) -> None:
         if time.monotonic() > deadline:
             raise WaitTimeoutError(f"the pool is not Ready after 20 minutes\n{kube.describe(IN, POOL)}")
         time.sleep(2)
+
+
+def _traffic(kube: Kube) -> None:
+    """A few prompts, so that there is a hit rate to show: the probe's own tokens do not count."""
+    pods = kube.items("pods", "-n", IN, "-l", "kvcachepool.io/component=engine")
+    engines = [pod["metadata"]["name"] for pod in pods]
+    for number in range(3):
+        prompt = [(7 * i + 13 * number) % 400 + 20 for i in range(2048)]
+        for engine in engines:
+            complete(kube, IN, engine, prompt)
+    kube.wait("a hit rate", lambda: kube.pool(IN, POOL)["status"].get("hitRate", {}).get("total"), timeout=120)
 
 
 def _show(kube: Kube, console: Console) -> None:

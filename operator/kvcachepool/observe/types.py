@@ -1,3 +1,0 @@
-"""Facts live in `kvcachepool.facts`."""
-
-from kvcachepool.facts import *  # noqa: F403
