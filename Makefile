@@ -1,5 +1,6 @@
 # make demo     a pool of two real engines on a real cluster, to Ready and verified reuse
 # make test     every test
+# make negative every case of the negative suite, with real engines; half an hour
 # make verify   generated files are current, style, types and layers hold
 # make bench    figures, as ratios against a reference of the same run
 # make clean    stops the cluster and removes the environment; the cache of builds stays
@@ -11,7 +12,7 @@ STAGE := hack/stage
 CACHE := $(or $(KVCP_CACHE),$(HOME)/.cache/kvcachepool)
 PYTEST := $(PY) -m pytest -q
 
-.PHONY: help setup tools images cluster-up cluster-down demo demo-down test test-fast test-cluster verify generate fmt lock bench clean
+.PHONY: negative help setup tools images cluster-up cluster-down demo demo-down test test-fast test-cluster verify generate fmt lock bench clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -50,6 +51,9 @@ test: test-fast tools
 
 test-cluster: tools images
 	@$(STAGE) "cluster tests" $(PYTEST) e2e/tests
+
+negative: tools images
+	@$(STAGE) "negative suite" env KVCP_NEGATIVE=all $(PYTEST) -s e2e/tests/test_negative.py
 
 generate: setup
 	@$(PY) -m hack.generate

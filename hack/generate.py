@@ -13,10 +13,11 @@ from typing import Any
 
 import yaml
 
-from kvcachepool import rbac
+from kvcachepool import policy, rbac
 from kvcachepool.api.crd import CRD_NAME, crd
 from kvcachepool.api.reference import api_reference
 from kvcachepool.compat.reference import markdown as compatibility_reference
+from kvcachepool.schema.coverage import schema_reference
 from kvcachepool.status.reference import markdown as conditions_reference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -64,8 +65,43 @@ def rules_template() -> str:
     parts = [f"{{{{- /* {_NOTE} Source: operator/kvcachepool/rbac.py */ -}}}}\n"]
     for scope in rbac.Scope:
         body = "".join(f"# {rule.why}\n{_yaml([rule.dump()]).removesuffix(chr(10))}\n" for rule in rbac.rules(scope))
+        body = body.replace(rbac.WEBHOOK, '{{ include "kvcachepool-operator.webhookName" . }}')
         parts.append(f'{{{{- define "kvcachepool-operator.rules.{scope.value}" -}}}}\n{body}{{{{- end }}}}\n')
     return "\n".join(parts)
+
+
+class _PolicyDumper(_Dumper):
+    """Expressions of several lines stay so."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_PolicyDumper.add_representer(str, _text)
+
+
+def policy_template() -> str:
+    """The admission policy and its bindings. They are cluster-scoped, so only with scope `cluster`."""
+    body = "---\n".join(
+        yaml.dump(obj, Dumper=_PolicyDumper, sort_keys=False, width=10_000, allow_unicode=True)
+        for obj in (policy.policy("NAME"), *policy.bindings("NAME"))
+    )
+    if "{{" in body:
+        raise ValueError("the policy holds {{, which Helm would take for a template")
+    name = '{{ include "kvcachepool-operator.clusterName" $ }}-schema'
+    labels = '  labels:\n    {{- include "kvcachepool-operator.labels" $ | nindent 4 }}\n'
+    lines = []
+    for line in body.splitlines(keepends=True):
+        named = line.startswith(("  name: NAME", "  policyName: NAME"))
+        lines.append(line.replace("NAME", name) if named else line)
+        if line.startswith("  name: NAME"):
+            lines.append(labels)
+    begin = (
+        f"{{{{- /* {_NOTE} Source: operator/kvcachepool/policy.py */ -}}}}\n"
+        '{{- if and .Values.admission.policy.enabled (eq .Values.scope "cluster") }}\n'
+    )
+    return f"{begin}{''.join(lines)}{{{{- end }}}}\n"
 
 
 def permissions_reference() -> str:
@@ -76,18 +112,22 @@ def permissions_reference() -> str:
         rbac.Scope.CLUSTER: "In the whole cluster (scope `cluster`, or with `nodes.read`)",
         rbac.Scope.DEVICE_PLUGIN: "Besides, in the operator's own namespace (with `rdma.devicePlugin.enabled`)",
         rbac.Scope.OWN: "In the operator's own namespace",
+        rbac.Scope.OWN_WEBHOOK: "Besides, in its own namespace, while it keeps the webhook's certificate itself",
+        rbac.Scope.CLUSTER_WEBHOOK: "In the cluster, while it keeps the webhook's certificate itself",
     }
     lines = [
         "# Permissions of the operator",
         "",
-        "No wildcard, nothing cluster-scoped but nodes (read), nothing written to a pool but its status. Of Secrets "
-        "and claims only the existence of one that a pool names is asked for.",
+        "No wildcard, nothing cluster-scoped but nodes (read) and the own webhook configuration, nothing written to a "
+        "pool but its status. Of Secrets and claims only the existence of one that a pool names is asked for; the one "
+        "Secret with the webhook's certificate is kept.",
         "",
     ]
     for scope, place in places.items():
         lines += [f"## {place}", "", "| API group | Resources | Verbs | Why |", "|---|---|---|---|"]
         for rule in rbac.rules(scope):
-            names = f" (only {', '.join(f'`{name}`' for name in rule.names)})" if rule.names else ""
+            told = [name.replace(rbac.WEBHOOK, "RELEASE-…-inject") for name in rule.names]
+            names = f" (only {', '.join(f'`{name}`' for name in told)})" if told else ""
             lines.append(
                 f"| {rule.group or 'core'} | {', '.join(rule.resources)}{names} | {', '.join(rule.verbs)} "
                 f"| {rule.why} |"
@@ -102,7 +142,9 @@ def outputs() -> Mapping[Path, str]:
         Path("crds") / f"{CRD_NAME}.yaml": crd_manifest(),
         CHART / "crd.yaml": crd_template(),
         CHART / "_rules.tpl": rules_template(),
+        CHART / "admission-policy.yaml": policy_template(),
         Path("docs/reference/api.md"): api_reference(),
+        Path("docs/reference/cache-schema.md"): schema_reference(),
         Path("docs/reference/compatibility.md"): compatibility_reference(),
         Path("docs/reference/conditions.md"): conditions_reference(),
         Path("docs/reference/permissions.md"): permissions_reference(),

@@ -80,7 +80,7 @@ def healthy(item: KVCachePool) -> Observed:
         if obj["kind"] == "Deployment":
             count = obj["spec"]["replicas"]
             facts = workload_facts(obj | {"status": {"updatedReplicas": count, "readyReplicas": count}})
-            workloads[facts.component] = facts
+            workloads[facts.name] = facts
             serial = len(pods)
             pods += [_pod(obj, number, serial + number) for number in range(count)]
     engines = [p for p in pods if p.component == constants.ENGINE]
@@ -89,7 +89,7 @@ def healthy(item: KVCachePool) -> Observed:
         pods=tuple(pods),
         workloads=workloads,
         children=children,
-        master=_master(owners, plan) if constants.MASTER in workloads else None,
+        master=_master(owners, plan) if any(w.component == constants.MASTER for w in workloads.values()) else None,
         engines={p.name: EngineFacts(True, healthy=True, cache_config=_cache_config(plan)) for p in engines},
         rates=TRAFFIC,
         store_trend=StoreTrend(
@@ -113,7 +113,7 @@ def _pod(deployment: dict[str, Any], number: int, serial: int) -> PodFacts:
     spec = template["spec"]
     raw = {
         "metadata": {
-            "name": f"{name}-{number}",
+            "name": f"{labels['app.kubernetes.io/instance']}-{labels[constants.LABEL_COMPONENT]}-{number}",
             "uid": f"uid-{serial}",
             "labels": labels,
             "ownerReferences": [{"controller": True, "kind": "ReplicaSet", "name": f"{name}-abc"}],
@@ -195,7 +195,8 @@ def master(**changes: Any) -> See:
 def workload(component: str, **changes: Any) -> See:
     """With other counts of a Deployment."""
     return lambda observed: replace(
-        observed, workloads=observed.workloads | {component: replace(observed.workloads[component], **changes)}
+        observed,
+        workloads={n: replace(w, **changes) if w.component == component else w for n, w in observed.workloads.items()},
     )
 
 
@@ -224,7 +225,7 @@ def container(component: str, *, only: int | None = None, init: bool = False, **
                 containers = tuple(replace(c, **state) if c.init == init else c for c in pod.containers)
                 observed = pods(component, only=number, ready=False, containers=containers)(observed)
         ready = sum(p.ready for p in observed.pods if p.component == component)
-        return workload(component, ready=ready)(observed) if component in observed.workloads else observed
+        return workload(component, ready=ready)(observed)
 
     return see
 
@@ -234,7 +235,7 @@ def gone(*components: str) -> See:
     return lambda observed: replace(
         observed,
         pods=tuple(p for p in observed.pods if p.component not in components),
-        workloads={c: w for c, w in observed.workloads.items() if c not in components},
+        workloads={n: w for n, w in observed.workloads.items() if w.component not in components},
         children={
             key: raw
             for key, raw in observed.children.items()
@@ -250,8 +251,10 @@ def member(name: str = "own-0", **changes: Any) -> See:
 
     def see(observed: Observed) -> Observed:
         engine = next(p for p in observed.pods if p.component == constants.ENGINE)
-        own = replace(engine, name=name, uid=name, component="", owned=False, ip="10.0.9.9")
-        return replace(observed, pods=(*observed.pods, replace(own, **changes)))
+        labels = {key: value for key, value in engine.labels.items() if key != constants.LABEL_COMPONENT}
+        own = replace(engine, name=name, uid=name, component="", labels=labels, owned=False, ip="10.0.9.9")
+        engines = dict(observed.engines) | {name: observed.engines[engine.name]}
+        return replace(observed, pods=(*observed.pods, replace(own, **changes)), engines=engines)
 
     return see
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import yaml
 
 from e2e.cluster.controlplane import ControlPlane
+from kvcachepool import constants
 from kvcachepool.preview import preview
 from kvcachepool.settings import Settings
 
@@ -95,7 +96,7 @@ def _reference(plane: ControlPlane, pools: int) -> float:
             child = yaml.safe_load(document)
             del child["metadata"]["ownerReferences"]  # its owner does not exist there
             # the operator makes engines only once the master runs, which it never does without a node
-            if not child["metadata"]["name"].endswith("-engine"):
+            if child["kind"] == "Service" or child["metadata"]["labels"][constants.LABEL_COMPONENT] != constants.ENGINE:
                 documents.append(yaml.safe_dump(child))
     start = time.monotonic()
     plane.kubectl.run("apply", "--server-side", "-f", "-", data="---\n".join(documents))

@@ -27,8 +27,8 @@ def measure() -> tuple[float, float]:
             del child["metadata"]["ownerReferences"]
         start = time.monotonic()
         kube.run("apply", "--server-side", "-f", "-", data=yaml.safe_dump_all(children))
-        kube.run("rollout", "status", "deployment/bench-engine", "-n", "bench-plain", "--timeout=900s",
-                 "--request-timeout=0")  # fmt: skip
+        (engine,) = [f"deployment/{c['metadata']['name']}" for c in children if c["kind"] == "Deployment"]
+        kube.run("rollout", "status", engine, "-n", "bench-plain", "--timeout=900s", "--request-timeout=0")
         reference = time.monotonic() - start
         kube.run("delete", "namespace", "bench-plain", "--timeout=120s", "--request-timeout=0")
         start = time.monotonic()

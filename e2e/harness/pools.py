@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from e2e.harness.kube import Json
+from e2e.harness.kube import Json, Kube
 from kvcachepool.compat.pins import PINS
 
 ENGINE_ARGS = [
@@ -71,6 +71,13 @@ def tiny_engines(images: dict[str, str], *, version: str, **fields: Any) -> Json
         "env": [{"name": key, "value": value} for key, value in ENGINE_ENV.items()],
         **fields,
     }
+
+
+def engine_deployments(kube: Kube, namespace: str, pool: str) -> list[Json]:
+    """Deployments of the pool's engines, one for each generation, the oldest first."""
+    selector = f"kvcachepool.io/pool={pool},kvcachepool.io/component=engine"
+    found = kube.items("deployments", "-n", namespace, "-l", selector)
+    return sorted(found, key=lambda item: item["metadata"]["creationTimestamp"])
 
 
 def native_pool(images: dict[str, str], name: str, namespace: str, **engines: Any) -> Json:

@@ -8,7 +8,7 @@ import pytest
 from e2e.cluster.errors import ClusterError
 from e2e.harness import operator, processes
 from e2e.harness.kube import Json, Kube
-from e2e.harness.pools import ENGINE_ARGS, native_pool, tiny_pool
+from e2e.harness.pools import ENGINE_ARGS, engine_deployments, native_pool, tiny_pool
 from e2e.harness.store_only import store_only
 from e2e.tests.conftest import Running
 
@@ -112,7 +112,7 @@ def test_an_image_that_cannot_start_is_named(kube: Kube, namespace: str, images:
     assert "localhost/kvcachepool/no-such-image:1" in condition["message"]
     engines = kube.condition(namespace, "imageless", "EnginesReady")
     assert (engines["status"], engines["reason"]) == ("False", "WaitingForMaster")
-    assert kube.find("deployment", "imageless-engine", "-n", namespace) is None, "no device is held meanwhile"
+    assert engine_deployments(kube, namespace, "imageless") == [], "no device is held meanwhile"
     patch(kube, namespace, "imageless", f'{{"spec":{{"store":{{"image":"{images["mooncake"]}"}}}}}}')
     kube.wait_condition(namespace, "imageless", "StoreReady", "True", timeout=180)
 
@@ -165,4 +165,4 @@ def test_engines_wait_for_a_master_that_is_not_there(kube: Kube, namespace: str,
     kube.create(pool)
     condition = kube.wait_condition(namespace, "early", "EnginesReady", "False", reason="WaitingForMaster", timeout=60)
     assert "early-master" in condition["message"]
-    assert kube.find("deployment", "early-engine", "-n", namespace) is None
+    assert engine_deployments(kube, namespace, "early") == []

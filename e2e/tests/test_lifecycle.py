@@ -6,6 +6,7 @@ import time
 from e2e.harness import operator, processes
 from e2e.harness.install import Installation
 from e2e.harness.kube import Json, Kube
+from e2e.harness.pools import engine_deployments
 from e2e.harness.store_only import store_only
 from e2e.tests.conftest import Running
 
@@ -70,14 +71,14 @@ def test_a_new_operator_an_upgrade_and_a_no_op_edit_restart_nothing(
     installation: Installation, kube: Kube, shared_pool: Running
 ) -> None:
     before = pod_ids(kube, shared_pool.namespace)
-    deployment = f"deployment/{shared_pool.name}-engine"
-    template = kube.get(deployment, "-n", shared_pool.namespace)["spec"]["template"]
+    (deployment,) = engine_deployments(kube, shared_pool.namespace, shared_pool.name)
     installation.install("--set=operator.workers=4", "--set=image.registry=localhost")  # other pods of the operator
     kube.run("patch", "kvpool", "-n", shared_pool.namespace, shared_pool.name, "--type=merge",
              '-p={"spec":{"schema":{"blockSize":64,"hashSeed":"0"},"store":{"replicas":1}}}')  # fmt: skip
     time.sleep(20)
     assert pod_ids(kube, shared_pool.namespace) == before
-    assert kube.get(deployment, "-n", shared_pool.namespace)["spec"]["template"] == template
+    (after,) = engine_deployments(kube, shared_pool.namespace, shared_pool.name)
+    assert after["spec"]["template"] == deployment["spec"]["template"]
 
 
 def test_an_operator_that_would_render_other_templates_restarts_nothing(
@@ -111,7 +112,8 @@ def test_what_happened_while_the_operator_was_down_is_put_right(
                  f'-p={{"spec":{{"store":{{"master":{{"leaseTtlMilliseconds":{seconds}}}}}}}}}')  # fmt: skip
     kube.run("delete", "service", "drift-master", "-n", namespace)
     edit = '[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--dtype=float16"}]'
-    kube.run("patch", "deployment", "drift-engine", "-n", namespace, "--type=json", f"-p={edit}")
+    (engines,) = engine_deployments(kube, namespace, "drift")
+    kube.run("patch", "deployment", engines["metadata"]["name"], "-n", namespace, "--type=json", f"-p={edit}")
     kube.run("delete", "kvpool", "gone", "-n", namespace, "--wait=false")
     installation.operator(2)
 
@@ -122,7 +124,9 @@ def test_what_happened_while_the_operator_was_down_is_put_right(
 
     kube.wait("the last edit won", lambda: "--default_kv_lease_ttl=12000" in args("drift-master"), timeout=90)
     kube.wait("the Service is back", lambda: kube.find("service", "drift-master", "-n", namespace), timeout=60)
-    kube.wait("the hand-made flag is gone", lambda: "--dtype=float16" not in args("drift-engine"), timeout=60)
+    kube.wait(
+        "the hand-made flag is gone", lambda: "--dtype=float16" not in args(engines["metadata"]["name"]), timeout=60
+    )
     kube.wait("the deleted pool is gone", lambda: children(kube, namespace, "gone") == [], timeout=60)
     store_ready(kube, namespace, "drift")
 

@@ -14,7 +14,8 @@ from kvcachepool.plan import make_plan
 from kvcachepool.probe.runner import ProbeRunner
 from kvcachepool.reconcile import Steps
 from kvcachepool.settings import Settings
-from kvcachepool.status import invalid_status, make_status, transitions
+from kvcachepool.status import invalid_status, make_status, pod_transitions, transitions
+from kvcachepool.status.admitted import announcement
 from kvcachepool.watchcache import WatchCache
 from kvcachepool.workqueue import Key
 
@@ -26,6 +27,7 @@ class ClusterView:
         self._cache = cache
         self.exists = cluster.exists
         self.keys = cluster.keys
+        self.config = cluster.config
         self.pod_log = cluster.pod_log
 
     def pods(self, key: Key) -> Iterable[Object]:
@@ -85,9 +87,11 @@ class Parts:
             parse=parse_pool,
             observe=self._observe,
             plan=lambda pool, observed: make_plan(pool, observed, self._settings),
+            announce=announcement,
             status=make_status,
             invalid_status=invalid_status,
             transitions=transitions,
+            pod_transitions=pod_transitions,
             verify=self._verify,
             forget=self._forget,
         )

@@ -19,7 +19,7 @@ Key = tuple[str, str]
 Child = tuple[str, str]
 """(kind, name) in the pool's namespace."""
 
-_CONTENT = ("spec", "data", "binaryData")
+_CONTENT = ("spec", "data", "binaryData", "endpoints", "ports")
 _CONTENT_METADATA = ("labels", "annotations", "ownerReferences")
 _NOT_OURS = "deployment.kubernetes.io/"
 """Annotations that the Deployment controller keeps."""

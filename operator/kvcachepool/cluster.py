@@ -56,11 +56,13 @@ RESOURCES: Mapping[str, Resource] = {
     "Secret": Resource("/api/v1", "secrets"),
     "PersistentVolumeClaim": Resource("/api/v1", "persistentvolumeclaims"),
     "Event": Resource("/api/v1", "events"),
+    "EndpointSlice": Resource("/apis/discovery.k8s.io/v1", "endpointslices"),
     "Deployment": Resource("/apis/apps/v1", "deployments"),
     "LeaderWorkerSet": Resource("/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
     "DaemonSet": Resource("/apis/apps/v1", "daemonsets"),
     "Node": Resource("/api/v1", "nodes"),
     "Lease": Resource("/apis/coordination.k8s.io/v1", "leases"),
+    "MutatingWebhookConfiguration": Resource("/apis/admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations"),
 }
 
 
@@ -140,7 +142,7 @@ class Cluster:
             raise
         return any(entry.get("name") == resource.plural for entry in found.get("resources", ()))
 
-    async def get(self, kind: str, namespace: str, name: str) -> Json | None:
+    async def get(self, kind: str, namespace: str | None, name: str) -> Json | None:
         """One object, or None when there is none."""
         try:
             return await self._json("get", kind, "GET", RESOURCES[kind].path(namespace, name))
@@ -164,6 +166,11 @@ class Cluster:
         found = await self.get(kind, namespace, name)
         return None if found is None else frozenset(found.get("data") or ()) | frozenset(found.get("binaryData") or ())
 
+    async def config(self, namespace: str, name: str) -> Mapping[str, str] | None:
+        """The data of a ConfigMap, None when there is none."""
+        found = await self.get("ConfigMap", namespace, name)
+        return None if found is None else found.get("data") or {}
+
     async def list(self, kind: str, namespace: str | None, selector: str = "") -> tuple[list[Json], str]:
         """All objects of a kind (in one namespace, or None for all) and the version of the list."""
         items: list[Json] = []
@@ -180,6 +187,16 @@ class Cluster:
             following = page["metadata"].get("continue") or ""
             if not following:
                 return items, page["metadata"].get("resourceVersion", "")
+
+    async def merge(
+        self, kind: str, namespace: str | None, name: str, patch: Mapping[str, Any], *, strategic: bool = False
+    ) -> Json:
+        """Merges `patch` into an object that is not a pool's; `strategic`: lists by their items' keys. With a
+        resourceVersion in it, a 409 says that the object was changed since."""
+        content = f"application/{'strategic-' if strategic else ''}merge-patch+json"
+        path = RESOURCES[kind].path(namespace, name)
+        query = [("fieldManager", constants.FIELD_MANAGER)]
+        return await self._json("patch", kind, "PATCH", path, query=query, body=patch, content_type=content)
 
     async def apply(self, obj: Mapping[str, Any], *, uid: str = "") -> Json:
         """Server-side apply of the fields in `obj`; the answer is the whole object.
@@ -231,16 +248,18 @@ class Cluster:
         path = RESOURCES[obj["kind"]].path(obj["metadata"]["namespace"], obj["metadata"]["name"])
         return await self._json("update", obj["kind"], "PUT", path, body=obj)
 
-    async def post_event(self, pool: tuple[str, str], uid: str, kind: str, reason: str, message: str) -> None:
-        """Posts an Event about a pool; `kind` is Normal or Warning."""
+    async def post_event(
+        self, key: tuple[str, str], uid: str, kind: str, reason: str, message: str, *, about: str = constants.KIND
+    ) -> None:
+        """Posts an Event about a pool, or about the `Pod` of that namespace and name; `kind` is Normal or Warning."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        namespace, name = pool
+        namespace, name = key
         body = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"namespace": namespace, "name": f"{name[:200].rstrip('.-')}.{uuid.uuid4().hex[:16]}"},
             "involvedObject": {
-                "apiVersion": constants.API_VERSION, "kind": constants.KIND,
+                "apiVersion": constants.API_VERSION if about == constants.KIND else "v1", "kind": about,
                 "namespace": namespace, "name": name, "uid": uid,
             },
             "type": kind,

@@ -16,6 +16,22 @@ Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class EnvSource:
+    """Where a container's environment comes from, other than a literal value."""
+
+    kind: str
+    """ConfigMap, Secret; empty for a field of the pod and the like."""
+    name: str = ""
+    variable: str = ""
+    """Empty: every key of the object is a variable."""
+    key: str = ""
+    prefix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}" if self.kind else "a field of the pod"
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerFacts:
     """One container of a pod: declared (image, command, args, env) and running (state)."""
 
@@ -28,8 +44,14 @@ class ContainerFacts:
     """Literal values only; references are in `env_refs`."""
     env_refs: tuple[str, ...] = ()
     """Names of variables that come from a reference."""
+    env_sources: tuple[EnvSource, ...] = ()
+    """Those references, in the order in which they take effect: whole objects first."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Variables whose value the operator does not know, and where it comes from."""
     ready: bool = False
     running: bool = False
+    started: bool = False
+    """Its startup probe has passed in this run."""
     restarts: int = 0
     waiting_reason: str = ""
     waiting_message: str = ""
@@ -49,7 +71,7 @@ class PodFacts:
     name: str
     uid: str
     component: str
-    """engine, store, master; empty for a user's own member."""
+    """engine, store, master; empty for a user's own member, whatever its label says."""
     digest: str
     """Its schema label."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -67,13 +89,18 @@ class PodFacts:
     port: int = 0
     """HTTP port on the node's network; 0 for the well-known one, in a network of its own."""
     containers: tuple[ContainerFacts, ...] = ()
+    engine: str = ""
+    """Name of a user's engine container; empty: the first container."""
+    engine_unclear: bool = False
+    """Whether several containers, or none, of a user's pod could be its engine."""
     log_line: str = ""
     """First actionable line of the crashed container's log, once it was fetched."""
 
     @property
     def main(self) -> ContainerFacts | None:
-        """The first ordinary container."""
-        return next((c for c in self.containers if not c.init), None)
+        """The engine's, store's or master's container."""
+        found = [c for c in self.containers if not c.init]
+        return next((c for c in found if c.name == self.engine), found[0] if found else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +116,10 @@ class WorkloadFacts:
     observed_generation: int
     create_failure: str = ""
     """Message of the ReplicaFailure condition: quota, Pod Security, admission."""
+    digest: str = ""
+    """Schema label of an engines' Deployment."""
+    created: str = ""
+    """RFC 3339."""
 
     @property
     def settled(self) -> bool:
@@ -232,7 +263,7 @@ class Observed:
 
     pods: tuple[PodFacts, ...] = ()
     workloads: Mapping[str, WorkloadFacts] = field(default_factory=dict)
-    """By component."""
+    """By name of the Deployment: one for master and store each, one for each generation of engines."""
     children: Mapping[tuple[str, str], Object] = field(default_factory=dict)
     """Live objects with the pool's label and owner, by (kind, name)."""
     nodes: tuple[NodeFacts, ...] | None = None
@@ -248,6 +279,9 @@ class Observed:
     missing: tuple[tuple[str, str, str], ...] = ()
     """References of the spec that do not resolve: (field, kind, what is missing), such as
     ("model.source.hub.tokenSecretRef", "Secret", "hf-token")."""
+    keys_by_prefix: Mapping[str, int] | None = None
+    """Keys in the store by the digest in front of them; None when not counted, since there are too many or no former
+    schema left any."""
     master: MasterFacts | None = None
     """None: not asked, because there is none or it is not running yet."""
     engines: Mapping[str, EngineFacts] = field(default_factory=dict)
@@ -262,3 +296,8 @@ class Observed:
     def members(self, component: str) -> tuple[PodFacts, ...]:
         """Pods of that component that are not being deleted."""
         return tuple(p for p in self.pods if p.component == component and not p.deleting)
+
+    def workloads_of(self, component: str) -> tuple[WorkloadFacts, ...]:
+        """Deployments of that component, the oldest first."""
+        found = (w for w in self.workloads.values() if w.component == component)
+        return tuple(sorted(found, key=lambda w: (w.created, w.name)))

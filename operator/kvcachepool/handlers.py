@@ -22,6 +22,7 @@ _WATCHED: tuple[tuple[str, str, str], ...] = (
     ("apps", "v1", "deployments"),
     ("", "v1", "services"),
     ("", "v1", "configmaps"),
+    ("discovery.k8s.io", "v1", "endpointslices"),
 )
 _LEADER_WORKER_SETS: tuple[str, str, str] = ("leaderworkerset.x-k8s.io", "v1", "leaderworkersets")
 
@@ -85,12 +86,16 @@ async def watch(
     stop: asyncio.Event,
     node_event: Callable[[str | None, Any], None] | None = None,
     leader_worker_sets: bool = False,
+    extend: Callable[[kopf.OperatorRegistry, kopf.OperatorSettings], None] = lambda _registry, _settings: None,
 ) -> None:
     """Watches until `stop` is set; nodes only where `node_event` takes them. Raises when a watch ends for good, such as
     after the CRD was deleted."""
+    handlers = registry(cache, changed, connection, node_event, leader_worker_sets=leader_worker_sets)
+    configured = settings()
+    extend(handlers, configured)
     await kopf.operator(
-        registry=registry(cache, changed, connection, node_event, leader_worker_sets=leader_worker_sets),
-        settings=settings(),
+        registry=handlers,
+        settings=configured,
         namespaces=namespaces,
         clusterwide=not namespaces,
         standalone=True,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from kvcachepool.api.status import PoolStatus
+from kvcachepool.api.status import MembersStatus, PoolStatus
 from kvcachepool.quantity import parse_bytes
 
 Key = tuple[str, str]
@@ -30,6 +30,9 @@ class Metrics:
             f"{prefix}api_calls", "Calls to the API server; code 0: no answer.", ["verb", "kind", "code"],
             registry=self.registry,
         )  # fmt: skip
+        self.injections = Counter(
+            f"{prefix}injections", "Pods that asked to be completed, by result.", ["result"], registry=self.registry
+        )
         self.conflict = Gauge(
             f"{prefix}namespace_conflict", "1: another installation owns the namespace.", ["namespace"],
             registry=self.registry,
@@ -40,6 +43,10 @@ class Metrics:
                 "ready": "1: condition Ready is True.",
                 "engines_desired": "Engines that are wanted.",
                 "engines_ready": "Engine pods that are ready.",
+                "members_joined": "Users' own pods that have the pool's schema.",
+                "members_serving": "Of these, pods that get traffic from the pool's Service.",
+                "members_mismatched": "Users' own pods with the pool's label and another schema.",
+                "engines_former": "Ready engines of a former schema, while engines move.",
                 "store_segments": "Segments that the master lists.",
                 "store_members": "Segments that are expected.",
                 "store_capacity_bytes": "Capacity of the shared store.",
@@ -80,11 +87,16 @@ class Metrics:
     def publish(self, key: Key, status: PoolStatus) -> None:
         """Takes the figures of a pool from its status."""
         ready = status.condition("Ready")
+        members = status.members or MembersStatus()
         store, hits, probe = status.store, status.hit_rate, status.verification
         figures: dict[str, float | None] = {
             "ready": None if ready is None else float(ready.status == "True"),
             "engines_desired": status.engines.desired,
             "engines_ready": status.engines.ready,
+            "members_joined": members.joined,
+            "members_serving": members.serving,
+            "members_mismatched": members.mismatched,
+            "engines_former": sum(g.ready for g in status.engines.generations if g.digest != status.schema_.digest),
             "store_segments": store.segments if store else None,
             "store_members": store.members if store else None,
             "store_capacity_bytes": parse_bytes(store.capacity) if store and store.capacity else None,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kvcachepool import constants, names
+from kvcachepool import constants
 from kvcachepool.api import KVCachePool
 from kvcachepool.api.pods import Scheduling
 from kvcachepool.backends.base import EngineParts
@@ -24,15 +24,21 @@ _PLACED = tuple(field.alias for field in Scheduling.model_fields.values())
 
 
 def match_hardware(
-    pool: KVCachePool, parts: EngineParts, workloads: Sequence[Workload], observed: Observed, settings: Settings
+    pool: KVCachePool,
+    parts: EngineParts,
+    workloads: Sequence[Workload],
+    observed: Observed,
+    settings: Settings,
+    *,
+    current: str,
 ) -> HardwareMatch:
-    """Expects a pool without findings about its build."""
+    """Expects a pool without findings about its build. `current` is the name of the engines' workload."""
     base = engine_need(pool, parts)
     candidates = [_candidate(pool, base, build, observed, settings) for build in builds(pool, observed.tables)]
     engine = match_engines(
         candidates,
         observed.nodes,
-        running=_running(pool, observed),
+        running=_running(current, observed),
         hosting=_hosts(observed, constants.ENGINE),
         one_product=needs_cuda(pool) and pool.spec.schema_.attention_backend is None,
     )
@@ -58,10 +64,11 @@ def _candidate(pool: KVCachePool, base: Need, build: Build, observed: Observed, 
     return Candidate(need, image, str(build.cuda.major) if build.cuda is not None else "")
 
 
-def _running(pool: KVCachePool, observed: Observed) -> Choice | None:
-    """What an earlier pass chose for the engines that exist."""
-    name = names.child(pool.metadata.name, constants.ENGINE)
-    found = (observed.children.get((kind, name)) for kind in ("Deployment", "LeaderWorkerSet"))
+def _running(current: str, observed: Observed) -> Choice | None:
+    """What an earlier pass chose for the engines that exist; for those of a new schema, what the former ones have."""
+    engines = [w.name for w in observed.workloads_of(constants.ENGINE)]
+    wanted = (current, *reversed(engines))
+    found = (observed.children.get((kind, name)) for name in wanted for kind in ("Deployment", "LeaderWorkerSet"))
     live = next((workload for workload in found if workload is not None), None)
     if live is None:
         return None

@@ -8,10 +8,12 @@ The algorithm:
 4. Render the engines once everything the spec refers to exists and the master's RPC port answers (its pod is ready).
    Engines that exist stay, whatever the master does: a dead master means recompute, not fewer engines.
 5. For each workload keep the running template unless the user's spec asks for another (`render.rollout`).
-6. Children that are no longer wanted go once the engines have moved on from them.
+6. Engines of a former schema move to the present one step by step (`generations`).
+7. Users' own pods that have the schema stand behind the Service, too (`membership`).
+8. Children that are no longer wanted go once the engines have moved on from them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -22,17 +24,21 @@ from kvcachepool.backends.registry import backend_of
 from kvcachepool.checks.engine_flags import check_env, check_extra_args
 from kvcachepool.checks.engine_resources import check_engine_resources
 from kvcachepool.checks.hugepages import check_hugepages
-from kvcachepool.facts import Observed
+from kvcachepool.checks.lora import check_lora
+from kvcachepool.facts import Observed, PodFacts
 from kvcachepool.findings import Finding
+from kvcachepool.generations import Generation, Step, generations, next_step
 from kvcachepool.hardware.build import check_build
 from kvcachepool.hardware.match import HardwareMatch
+from kvcachepool.membership import Expected, Member, members
 from kvcachepool.placement import match_hardware
 from kvcachepool.plan_types import Plan
 from kvcachepool.ports import engine_port
-from kvcachepool.render.deployment import Workload, deployment
+from kvcachepool.render.deployment import Workload, deployment, workload_name
 from kvcachepool.render.engine import engine_env, engine_memory, engine_workload
 from kvcachepool.render.leader_worker_set import leader_worker_set
-from kvcachepool.render.rollout import keep_running, templates
+from kvcachepool.render.members import ENGINES_SERVICE, listed, member_slices
+from kvcachepool.render.rollout import API_VERSIONS, as_it_runs, keep_running, other_template
 from kvcachepool.render.service import service
 from kvcachepool.schema import CacheSchema
 from kvcachepool.settings import Settings
@@ -50,48 +56,62 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     if findings:
         return Plan(schema, findings=findings)
 
-    waiting = _waiting(parts, observed)
+    current, formers = generations(observed, workload_name(pool, constants.ENGINE, schema.digest))
+    waiting = _waiting(parts, observed, current)
     workloads = list(backend.workloads(pool, settings))
-    hardware = match_hardware(pool, parts, workloads, observed, settings)
+    hardware = match_hardware(pool, parts, workloads, observed, settings, current=current.name)
     if waiting is None:
         workloads.append(
             engine_workload(pool, settings, schema, parts, need=hardware.need, choice=hardware.engine.choice)
         )
-    services = [*backend.services(pool), _engine_service(pool)]
-    deployments, outdated = [], []
+    deployments: list[Json] = []
+    outdated = []
     for workload in workloads:
         desired = _rendered(pool, workload)
         live = observed.children.get((desired["kind"], desired["metadata"]["name"]))
         final, kept = keep_running(desired, live)
-        if workload.component == constants.ENGINE and _held(pool, hardware, final, live):
+        if workload.component != constants.ENGINE:
+            deployments.append(final)
+        elif _held(pool, hardware, final, live):
             waiting = Finding("WaitingForNodes", "engines are made, or changed, once a node fits them")
             continue
-        deployments.append(final)
+        else:
+            replaces = live is not None and other_template(final, live)
+            deployments += _moved(final, observed, _step(pool, current, formers, replaces=replaces))
         if kept:
             outdated.append(workload.component)
+    settings_reported = _engine_settings(schema)
+    name = pool.spec.model.served_name or pool.spec.model.id
+    joined = members(Expected(schema, settings_reported, name), observed)
+    routed = _routed(joined, observed)
+    services = [*backend.services(pool), _engine_service(pool), *member_slices(pool, routed)]
     objects = (*services, *deployments)
+    drained = {former.name for former in formers if former.drained}
+    moved_on = waiting is None and len(drained) == len(formers) and _settled(observed, current)
     return Plan(
         schema,
-        objects=objects,
-        prune=tuple(_unwanted(objects, observed)) if waiting is None and _engines_settled(observed) else (),
+        objects=tuple(obj for obj in objects if obj["metadata"]["name"] not in drained),
+        prune=tuple(_unwanted(objects, observed, drained, all_of_them=moved_on)),
         waiting=waiting,
         hardware=hardware,
         outdated=tuple(outdated),
         expected_segments=segments,
         segment_bytes=segment_bytes,
-        expected_engine_settings=_engine_settings(schema),
+        members=joined,
+        routed=frozenset(pod.uid for pod in routed),
+        expected_engine_settings=settings_reported,
     )
 
 
 def _engine_service(pool: KVCachePool) -> Json:
-    return service(pool, constants.ENGINE, "engines", {"http": (constants.ENGINE_PORT, engine_port(pool))})
+    return service(pool, constants.ENGINE, ENGINES_SERVICE, {"http": (constants.ENGINE_PORT, engine_port(pool))})
 
 
 def _held(pool: KVCachePool, hardware: HardwareMatch, desired: Json, live: Mapping[str, Any] | None) -> bool:
     """Whether engines must wait for a node. A change that replaces no pod, such as of replicas, need not."""
     if hardware.engine.placeable or pool.spec.engines.when_no_node_fits == "Create":
         return False
-    return live is None or templates(desired) != templates(live)
+    return live is None or other_template(desired, live)
 
 
 def _rendered(pool: KVCachePool, workload: Workload) -> Json:
@@ -112,6 +132,7 @@ def _findings(
         check_hugepages(pool),
         _check_nodes(pool, observed),
         check_extra_args(pool),
+        check_lora(pool.spec.schema_.lora, schema.get("connector")),
         check_env(pool, rendered),
         check_engine_resources(pool, engine_memory(pool, parts)),
     )
@@ -132,9 +153,28 @@ def _without_env(pool: KVCachePool) -> Any:
     return pool.spec.model_copy(update={"engines": pool.spec.engines.model_copy(update={"env": []})})
 
 
-def _waiting(parts: EngineParts, observed: Observed) -> Finding | None:
-    """Why engines are not made yet. No device is held while the store starts, or for a Secret that is not there."""
-    if constants.ENGINE in observed.workloads:
+def _step(pool: KVCachePool, current: Generation, formers: Sequence[Generation], *, replaces: bool) -> Step:
+    """How many engines each generation gets. A pass that replaces pods of the current one moves none."""
+    engines = pool.spec.engines
+    if replaces and formers:
+        return Step(min(current.replicas, engines.replicas), {former.name: former.replicas for former in formers})
+    return next_step(engines.replicas, engines.max_surge, current, formers)
+
+
+def _moved(desired: Json, observed: Observed, step: Step) -> list[Json]:
+    """The engines' Deployments with as many engines as the step says, former ones first: they make room."""
+    rest = [
+        as_it_runs(kind, live, step.formers[name])
+        for (kind, name), live in sorted(observed.children.items(), key=lambda item: item[0])
+        if kind in API_VERSIONS and name in step.formers
+    ]
+    return [*rest, desired | {"spec": desired["spec"] | {"replicas": step.current}}]
+
+
+def _waiting(parts: EngineParts, observed: Observed, current: Generation) -> Finding | None:
+    """Why engines of this schema are not made yet. No device is held while the store starts, or for a Secret that is
+    not there; engines of a former schema stay meanwhile."""
+    if current.name in observed.workloads:
         return None
     if observed.missing:
         names = ", ".join(sorted(f"{kind} {name}" for _, kind, name in observed.missing))
@@ -147,14 +187,28 @@ def _waiting(parts: EngineParts, observed: Observed) -> Finding | None:
     return Finding("WaitingForMaster", f"engines start once {host}:{port} accepts connections")
 
 
-def _engines_settled(observed: Observed) -> bool:
-    workload = observed.workloads.get(constants.ENGINE)
+def _settled(observed: Observed, current: Generation) -> bool:
+    workload = observed.workloads.get(current.name)
     return workload is not None and workload.settled
 
 
-def _unwanted(objects: tuple[Mapping[str, Any], ...], observed: Observed) -> Iterator[tuple[str, str]]:
+def _unwanted(
+    objects: Sequence[Mapping[str, Any]], observed: Observed, drained: Collection[str], *, all_of_them: bool
+) -> Iterator[tuple[str, str]]:
+    """Former generations without engines and lists of members without members, and the rest once engines have moved on
+    from it."""
     wanted = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
-    return (key for key in sorted(observed.children) if key not in wanted)
+    for kind, name in sorted(observed.children):
+        empty = kind in API_VERSIONS and name in drained
+        if empty or ((all_of_them or kind == "EndpointSlice") and (kind, name) not in wanted):
+            yield kind, name
+
+
+def _routed(joined: Sequence[Member], observed: Observed) -> list[PodFacts]:
+    """Members that get traffic: ready, and found alike. An engine whose settings cannot be read just now keeps its
+    traffic, but does not get it so."""
+    before = listed(live for (kind, _), live in observed.children.items() if kind == "EndpointSlice")
+    return [m.pod for m in joined if m.shares and m.pod.ip and not m.obstacle and (m.reported or m.pod.uid in before)]
 
 
 def _engine_settings(schema: CacheSchema) -> dict[str, str]:

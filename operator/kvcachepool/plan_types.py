@@ -6,6 +6,7 @@ from typing import Any
 
 from kvcachepool.findings import Finding
 from kvcachepool.hardware.match import HardwareMatch
+from kvcachepool.membership import Member
 from kvcachepool.schema.cache_schema import CacheSchema
 
 
@@ -27,6 +28,10 @@ class Plan:
     """Which nodes fit; None when nothing is applied."""
     outdated: tuple[str, ...] = ()
     """Components that keep the template of an older operator."""
+    members: tuple[Member, ...] = ()
+    """Users' own pods, compared with the schema."""
+    routed: frozenset[str] = frozenset()
+    """Uids of members that get traffic from the pool's Service."""
     expected_segments: int = 0
     """Segments the master should list once every member is up; 0 without a shared store."""
     segment_bytes: int = 0

@@ -1,8 +1,9 @@
 """What the operator may do, as data: the chart's roles are generated from this.
 
-No wildcard, of cluster-scoped resources only nodes (read), nothing written to a KVCachePool but its status.
-Server-side apply needs `create` and `patch` together. Children carry `blockOwnerDeletion: false`, so no `finalizers`
-subresource is needed where OwnerReferencesPermissionEnforcement is on (OpenShift).
+No wildcard, of cluster-scoped resources only nodes (read) and the operator's own webhook configuration, nothing written
+to a KVCachePool but its status. Server-side apply needs `create` and `patch` together. Children carry
+`blockOwnerDeletion: false`, so no `finalizers` subresource is needed where OwnerReferencesPermissionEnforcement is on
+(OpenShift).
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from kvcachepool.constants import COMPATIBILITY_CONFIG_MAP, GROUP, PLURAL
 
 CLAIM_LEASE: Final = "kvcachepool-operator-claim"
 """Lease in a watched namespace that says which installation works there."""
+
+WEBHOOK: Final = "WEBHOOK"
+"""Stands for the name of the installation's own webhook configuration and Secret, which the chart knows."""
 
 
 DEVICE_PLUGIN: Final = "kvcachepool-rdma-device-plugin"
@@ -36,6 +40,10 @@ class Scope(Enum):
     """In the operator's own namespace, where the chart is told to let it run the RDMA device plugin."""
     OWN = "own"
     """In the operator's own namespace."""
+    OWN_WEBHOOK = "webhook"
+    """In the operator's own namespace, while it keeps the webhook's certificate."""
+    CLUSTER_WEBHOOK = "webhook-cluster"
+    """In the cluster, while it keeps the webhook's certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,7 @@ RULES: Final = (
         "children: engines over several nodes, where the cluster has this kind",
     ),
     Rule(Scope.WATCHED, "", ("services", "configmaps"), _CHILD, "children: addresses and configuration"),
+    Rule(Scope.WATCHED, "discovery.k8s.io", ("endpointslices",), _CHILD, "users' own engines behind a pool's Service"),
     Rule(Scope.WATCHED, "", ("pods",), _READ, "what runs"),
     Rule(Scope.WATCHED, "", ("pods/log",), ("get",), "the first line of a crashed engine that says why"),
     Rule(Scope.WATCHED, "", ("secrets", "persistentvolumeclaims"), ("get",), "does a referenced one exist"),
@@ -93,6 +102,22 @@ RULES: Final = (
         ("update",),
         "the claim on the namespace",
         names=(CLAIM_LEASE,),
+    ),
+    Rule(
+        Scope.OWN_WEBHOOK,
+        "",
+        ("secrets",),
+        ("get", "patch"),
+        "the webhook's certificate, in a Secret that the chart makes",
+        names=(WEBHOOK,),
+    ),
+    Rule(
+        Scope.CLUSTER_WEBHOOK,
+        "admissionregistration.k8s.io",
+        ("mutatingwebhookconfigurations",),
+        ("get", "patch"),
+        "tell the API server of the certificate's authority",
+        names=(WEBHOOK,),
     ),
     *(
         Rule(Scope.DEVICE_PLUGIN, group, (resource,), verbs, why, names=names)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
+from kvcachepool import constants
 from kvcachepool.api import KVCachePool, PoolStatus
 from kvcachepool.api.parse import Invalid
 from kvcachepool.api.pool import Metadata
@@ -20,6 +21,7 @@ from kvcachepool.cluster import ApiError, Cluster, NotLeaderError
 from kvcachepool.crd_skew import REMEDY, without
 from kvcachepool.facts import Object, Observed
 from kvcachepool.findings import Finding
+from kvcachepool.membership import alike
 from kvcachepool.metrics import Metrics
 from kvcachepool.plan_types import Plan
 from kvcachepool.watchcache import WatchCache
@@ -44,6 +46,15 @@ class Transition(Protocol):
     def message(self) -> str: ...  # noqa: D102
 
 
+class PodTransition(Transition, Protocol):
+    """A change of a user's pod."""
+
+    @property
+    def pod(self) -> str: ...  # noqa: D102
+    @property
+    def uid(self) -> str: ...  # noqa: D102
+
+
 @dataclass(frozen=True, slots=True)
 class Steps:
     """The parts of a pass that know about caches and engines; see `assembly.Parts`."""
@@ -51,9 +62,12 @@ class Steps:
     parse: Callable[[Object], KVCachePool | Invalid]
     observe: Callable[[KVCachePool], Awaitable[Observed]]
     plan: Callable[[KVCachePool, Observed], Plan]
+    announce: Callable[[KVCachePool, Plan], PoolStatus | None]
+    """What must stand in the status before the plan is applied, if anything."""
     status: Callable[[KVCachePool, Plan, Observed, datetime], PoolStatus]
     invalid_status: Callable[[PoolStatus, int, tuple[Finding, ...], datetime], PoolStatus]
     transitions: Callable[[PoolStatus, PoolStatus], Iterable[Transition]]
+    pod_transitions: Callable[[PoolStatus, PoolStatus, Plan], Iterable[PodTransition]]
     verify: Callable[[KVCachePool, PoolStatus, Observed, bool], None]
     """Starts or stops background work (the reuse probe) by what was seen, and whether this pass changed a child;
     must not wait."""
@@ -109,14 +123,20 @@ class Reconciler:
         observed = await self._steps.observe(pool)
         plan = self._steps.plan(pool, observed)
 
+        announced = self._steps.announce(pool, plan)
+        if announced is not None:  # else the API server refuses the pods of a new schema
+            self._cache.put(await self._cluster.apply_status(*key, pool.metadata.uid, announced.dump()))
         outcome = await self._children.apply(key, pool.metadata.uid, plan.objects)
         if outcome.error is None:
             outcome.changed += await self._children.prune(key, pool.metadata.uid, plan.prune)
         observed = self._with_errors(key, observed, outcome)
 
         status = self._steps.status(pool, plan, observed, self._now())
-        await self._publish(key, pool.metadata, pool.status, status)
-        self._steps.verify(pool, status, observed, bool(outcome.changed))
+        if await self._publish(key, pool.metadata, pool.status, status):
+            for event in self._steps.pod_transitions(pool.status, status, plan):
+                pod = (key[0], event.pod)
+                await self._post(pod, event.uid, event.type, event.reason, event.message, of="Pod")
+        self._steps.verify(pool, status, alike(observed, plan.members), bool(outcome.changed))
         return self._next(key, outcome)
 
     def forget(self, key: Key) -> None:
@@ -147,12 +167,12 @@ class Reconciler:
             return observed
         return replace(observed, apply_errors=((outcome.failed, error.status, error.message),))
 
-    async def _publish(self, key: Key, metadata: Metadata, before: PoolStatus, status: PoolStatus) -> None:
-        """Writes the status if it differs, then posts what changed in it."""
+    async def _publish(self, key: Key, metadata: Metadata, before: PoolStatus, status: PoolStatus) -> bool:
+        """Writes the status if it differs, then posts what changed in it; whether it did."""
         self._metrics.publish(key, status)
         undeclared = self._cluster.undeclared()
         if without(status.dump(), undeclared) == before.dump():
-            return
+            return False
         written = await self._cluster.apply_status(*key, metadata.uid, status.dump())
         self._cache.put(written)
         for event in self._steps.transitions(before, status):
@@ -160,12 +180,16 @@ class Reconciler:
             await self._post(key, metadata.uid, event.type, event.reason, event.message)
         for path in set(self._cluster.undeclared()) - set(undeclared):
             await self._post(key, metadata.uid, "Warning", "CRDOutdated", f"status.{'.'.join(path)} is lost: {REMEDY}")
+        return True
 
-    async def _post(self, key: Key, uid: str, kind: str, reason: str, message: str) -> None:
+    async def _post(
+        self, about: Key, uid: str, kind: str, reason: str, message: str, *, of: str = constants.KIND
+    ) -> None:
+        """`about` is (namespace, name) of an object of kind `of`."""
         try:
-            await self._cluster.post_event(key, uid, kind, reason, message)
+            await self._cluster.post_event(about, uid, kind, reason, message, about=of)
         except ApiError as error:  # the condition says the same; an Event is not worth another pass
-            logger.warning("%s/%s: event %s was not posted: %s", *key, reason, error)
+            logger.warning("%s/%s: event %s was not posted: %s", *about, reason, error)
 
     def _next(self, key: Key, outcome: Outcome) -> float:
         if outcome.changed:

@@ -7,15 +7,19 @@ before kopf, since kopf takes any later task for one of its own and ends it when
 
 import asyncio
 import logging
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from kubernetes.aio.client import ApiClient
 
 from kvcachepool import handlers
+from kvcachepool.admission import Admission
 from kvcachepool.assembly import Parts
 from kvcachepool.children import Children
 from kvcachepool.claims import Claims
@@ -28,8 +32,10 @@ from kvcachepool.metrics import Metrics
 from kvcachepool.reconcile import Reconciler, Steps
 from kvcachepool.relist import Relist
 from kvcachepool.settings import Settings
+from kvcachepool.strangers import Strangers
 from kvcachepool.surroundings import Surroundings
 from kvcachepool.watchcache import WatchCache
+from kvcachepool.webhook_tls import Files, OwnSecret, Source, WebhookTls
 from kvcachepool.workqueue import Key, WorkQueue
 
 logger = logging.getLogger(__name__)
@@ -91,9 +97,11 @@ class Operator:
             also=self.surroundings.refresh,
             optional=lambda: ("LeaderWorkerSet",) if self.surroundings.leader_worker_sets else (),
         )
+        self.strangers = Strangers(self.cluster, self.cache, leads=lambda: self.leadership.leads)
         self.health = Health(
             self.metrics.registry, alive=(self._watch_problem, self._queue_problem), ready=(lambda: self._waiting,)
         )
+        self.tls, self.admission = self._webhook()
         self._waiting = "starting"
         self._last_pass = float("nan")
         self.metrics.watch_state(
@@ -113,8 +121,10 @@ class Operator:
                 return
             background = [
                 asyncio.create_task(self.relist.forever(), name="relist"),
+                asyncio.create_task(self.strangers.forever(), name="strangers"),
                 asyncio.create_task(self._campaign(), name="leadership"),
                 asyncio.create_task(self.device_plugins.forever(), name="device-plugins"),
+                *([asyncio.create_task(self.tls.forever(), name="webhook-tls")] if self.tls is not None else []),
             ]
             await self._watch(stop, background)
         finally:
@@ -122,6 +132,8 @@ class Operator:
             await self.queue.pause()
             await self.parts.close()
             await self.health.stop()
+            if self.tls is not None:
+                shutil.rmtree(self.tls.certificate_file.parent, ignore_errors=True)
 
     async def _prepare(self) -> None:
         """Waits for the CRD, then fills the cache: a pass on half a picture would write a false status."""
@@ -134,6 +146,8 @@ class Operator:
                 self._wait_for(f"cannot ask the API server: {error}")
             await asyncio.sleep(_CRD_POLL_SECONDS)
         await self.relist.first(self._wait_for)
+        if self.tls is not None:
+            await self.tls.first(self._wait_for)
         self._wait_for("")
 
     async def _watch(self, stop: asyncio.Event, background: list[asyncio.Task[None]]) -> None:
@@ -154,12 +168,30 @@ class Operator:
                 namespaces=self.settings.namespaces, started=started, stop=ended,
                 leader_worker_sets=self.surroundings.leader_worker_sets,
                 node_event=self.surroundings.node_event if self.surroundings.nodes.facts is not None else None,
+                extend=self.admission.install if self.admission is not None else lambda _registry, _settings: None,
             )  # fmt: skip
         finally:
             await _cancel([stopper])
         for task in background:
             if task.done() and not task.cancelled():
                 task.result()  # a background task never ends by itself, but in an error that must not go unseen
+
+    def _webhook(self) -> tuple[WebhookTls | None, Admission | None]:
+        settings = self.settings
+        if not settings.webhook_port:
+            return None, None
+        source: Source
+        if settings.webhook_certificate_dir:
+            source = Files(Path(settings.webhook_certificate_dir))
+        else:
+            # not bound to the Lease: a replica that does not lead serves, too
+            cluster = Cluster(self.client, on_call=self.metrics.call, identity=settings.identity)
+            host = f"{settings.webhook_service}.{settings.lease_namespace}.svc"
+            source = OwnSecret(
+                cluster, settings.lease_namespace, settings.webhook_name, settings.webhook_name, names=(host,)
+            )
+        tls = WebhookTls(source, Path(tempfile.mkdtemp(prefix="kvcp-tls-")))
+        return tls, Admission(self.cache, self.metrics, tls, port=settings.webhook_port)
 
     async def _campaign(self) -> None:
         settings = self.settings

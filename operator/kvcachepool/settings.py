@@ -32,6 +32,14 @@ class Settings:
     """Port of /healthz, /readyz and /metrics."""
     probe_timeout_seconds: float = 90.0
     """Deadline of one request of the reuse probe: a load from a failing store can hang."""
+    webhook_port: int = 0
+    """Port of the webhook that completes pods; 0: there is none."""
+    webhook_service: str = ""
+    """Name of the webhook's Service, in `lease_namespace`."""
+    webhook_name: str = ""
+    """Name of the webhook configuration and of the Secret with its certificate."""
+    webhook_certificate_dir: str = ""
+    """Folder with a certificate that cert-manager keeps; empty: the operator keeps the Secret itself."""
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> "Settings":

@@ -18,7 +18,7 @@ Key = tuple[str, str]
 Ref = tuple[str, str, str]
 """(kind, namespace, name) of any object."""
 
-KINDS = (constants.KIND, "Pod", "Deployment", "Service", "ConfigMap")
+KINDS = (constants.KIND, "Pod", "Deployment", "Service", "ConfigMap", "EndpointSlice")
 """What is watched. All but the first carry the pool's label."""
 
 _BULKY = "kubectl.kubernetes.io/last-applied-configuration"
@@ -58,6 +58,11 @@ class WatchCache:
         """The KVCachePool as last seen."""
         return self.get(constants.KIND, *key)
 
+    def pool_of_label(self, label: Key) -> Object | None:
+        """The KVCachePool that (namespace, value of the pool label) means."""
+        key = self._pool_of_label.get(label)
+        return None if key is None else self.pool(key)
+
     def get(self, kind: str, namespace: str, name: str) -> Object | None:
         """One object as last seen."""
         entry = self._entries.get((kind, namespace, name))
@@ -70,6 +75,13 @@ class WatchCache:
     def children(self, key: Key) -> dict[tuple[str, str], Object]:
         """Other objects with the pool's label, by (kind, name), whoever owns them."""
         return {(ref[0], ref[2]): self._entries[ref].obj for ref in self._refs(key) if ref[0] != "Pod"}
+
+    def strangers(self) -> tuple[Object, ...]:
+        """Pods with the label of a pool that does not exist, by namespace and name."""
+        labels = sorted(label for label in self._members if label not in self._pool_of_label)
+        return tuple(
+            self._entries[ref].obj for label in labels for ref in sorted(self._members[label]) if ref[0] == "Pod"
+        )
 
     def event(self, change: str | None, obj: Mapping[str, Any]) -> set[Key]:
         """Takes a watch event (ADDED, MODIFIED, DELETED; None from a listing); gives the pools to look at.

@@ -1,6 +1,6 @@
 """Pools and statuses for tests against the API server."""
 
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -30,6 +30,10 @@ def full(model: type[BaseModel]) -> dict[str, Any]:
             value: Any = [full(Condition) | {"type": kind} for kind in ("Ready", "ReuseVerified")]
         elif nested:
             value = full(nested[0])
+            if get_origin(field.annotation) is list:
+                value = [value]
+        elif get_origin(field.annotation) is dict:
+            value = {"some": "text"}
         elif list[str] in kinds:
             value = [f"some {name}"]
         elif bool in kinds:

@@ -132,7 +132,12 @@ def condition(kubectl: Kubectl, kind: str = "HardwareMatched", name: str = "solo
 
 def engine(kubectl: Kubectl, name: str = "solo") -> dict[str, Any] | None:
     items = kubectl.get("deployments", "--namespace=default")["items"]
-    return next((d for d in items if d["metadata"]["name"] == f"{name}-engine"), None)
+    return next((d for d in items if d["metadata"]["name"].startswith(f"{name}-engine-")), None)
+
+
+def group(kubectl: Kubectl, name: str = "solo") -> dict[str, Any] | None:
+    items = kubectl.get("leaderworkersets", "--namespace=default")["items"]
+    return next((d for d in items if d["metadata"]["name"].startswith(f"{name}-engine-")), None)
 
 
 def test_a_pool_waits_for_a_node_and_takes_the_one_that_comes(cluster: Kubectl) -> None:
@@ -283,20 +288,18 @@ def test_an_engine_over_two_nodes_is_a_group(cluster: Kubectl) -> None:
         add(cluster, raw_node(name))
     make(cluster, schema={"parallelism": {"tensor": 8, "pipeline": 2}}, engines={"replicas": 1, "nodesPerEngine": 2})
     where = "--namespace=default"
-    eventually(lambda: cluster.succeeds("get", "leaderworkerset", "solo-engine", where))
+    eventually(lambda: group(cluster) is not None)
     assert engine(cluster) is None
-    made = cluster.get("leaderworkerset", "solo-engine", where)
+    made = group(cluster)
+    assert made is not None
+    name = made["metadata"]["name"]
     assert made["spec"]["leaderWorkerTemplate"]["size"] == 2
     assert made["metadata"]["ownerReferences"][0]["name"] == "solo"
     eventually(lambda: condition(cluster)["reason"] == "NodesFit")
     eventually(lambda: condition(cluster, "EnginesReady")["reason"] == "Progressing")
     done = json.dumps({"status": {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1}})
-    cluster.run(
-        "patch", "leaderworkerset", "solo-engine", where, "--subresource=status", "--type=merge", f"--patch={done}"
-    )
+    cluster.run("patch", "leaderworkerset", name, where, "--subresource=status", "--type=merge", f"--patch={done}")
     status = cluster.get("kvpool", "solo", where)["status"]
     eventually(lambda: cluster.get("kvpool", "solo", where)["status"]["engines"].get("updated") == 1)
     assert status["hardware"]["nodesMatched"] == 2
-    assert (
-        cluster.get("leaderworkerset", "solo-engine", where)["metadata"]["generation"] == made["metadata"]["generation"]
-    )
+    assert cluster.get("leaderworkerset", name, where)["metadata"]["generation"] == made["metadata"]["generation"]

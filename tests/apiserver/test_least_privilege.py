@@ -25,6 +25,7 @@ ACCOUNT = "kvcp-kvcachepool-operator"
 def rendered(namespace: str, scope: str) -> list[dict[str, Any]]:
     """What the chart gives the operator's account; not the operator, which runs here."""
     kinds = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+    kinds |= {"Secret", "MutatingWebhookConfiguration"}
     values = {"scope": scope, "namespaces": [namespace] if scope == "namespaces" else []}
     return [item for item in helm.template(values) if item["kind"] in kinds]
 
@@ -50,16 +51,26 @@ def log(plane: ControlPlane, namespace: str, request: pytest.FixtureRequest, tmp
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = os.environ | {
-        "KUBECONFIG": str(as_account(plane, tmp_path)),
-        "PYTHONPATH": str(ROOT / "operator"),
-        "KVCP_NAMESPACES": namespace if request.param == "namespaces" else "",
-        "KVCP_LEASE_NAMESPACE": helm.NAMESPACE,
-        "KVCP_LEASE_NAME": f"lease-of-{namespace}",
-        "KVCP_IDENTITY": "here",
-        "KVCP_HTTP_PORT": str(port),
-        "KVCP_RESYNC_SECONDS": "5",
-    }
+    told = helm.environment(helm.template({"scope": request.param}))
+    webhook = {name: value for name, value in told.items() if name.startswith("KVCP_WEBHOOK_")}
+    if webhook:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            webhook["KVCP_WEBHOOK_PORT"] = str(free.getsockname()[1])
+    environment = (
+        os.environ
+        | webhook
+        | {
+            "KUBECONFIG": str(as_account(plane, tmp_path)),
+            "PYTHONPATH": str(ROOT / "operator"),
+            "KVCP_NAMESPACES": namespace if request.param == "namespaces" else "",
+            "KVCP_LEASE_NAMESPACE": helm.NAMESPACE,
+            "KVCP_LEASE_NAME": f"lease-of-{namespace}",
+            "KVCP_IDENTITY": "here",
+            "KVCP_HTTP_PORT": str(port),
+            "KVCP_RESYNC_SECONDS": "5",
+        }
+    )
     path = tmp_path / "log"
     with path.open("w") as output:
         command = [sys.executable, "-m", "kvcachepool.cli", "run"]
@@ -92,4 +103,8 @@ def test_the_operator_does_all_its_work(kubectl: Kubectl, namespace: str, log: P
 
     kubectl.run("delete", "kvpool", "mine", where, "--timeout=30s")
     eventually(lambda: kubectl.get("deployments,services", where)["items"] == [])
-    assert "forbidden" not in log.read_text().lower()
+    for hook in kubectl.get("mutatingwebhookconfigurations")["items"]:
+        assert hook["webhooks"][0]["clientConfig"]["caBundle"], "the operator told the API server of its certificate"
+    # pools of other tests are on their way out together with their namespaces
+    said = [line for line in log.read_text().lower().splitlines() if "being terminated" not in line]
+    assert not [line for line in said if "forbidden" in line]

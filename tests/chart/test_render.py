@@ -7,13 +7,21 @@ import pytest
 import yaml
 
 from hack.generate import ROOT, outputs
-from kvcachepool import __version__, rbac
+from kvcachepool import __version__, policy, rbac
+from kvcachepool.admission import HANDLER
+from kvcachepool.constants import LABEL_INJECT
 from kvcachepool.settings import Settings
 from tests.chart import helm
 
 pytestmark = helm.needs_helm()
 
-CLUSTER_KINDS = {"ClusterRole", "ClusterRoleBinding"}
+CLUSTER_KINDS = {
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "MutatingWebhookConfiguration",
+}
 CRD_FILE = ROOT / "crds" / "kvcachepools.kvcachepool.io.yaml"
 
 
@@ -36,6 +44,69 @@ def test_the_crd_is_the_one_in_crds(keep: bool) -> None:
 
 def test_the_crd_can_be_left_out() -> None:
     assert "CustomResourceDefinition" not in helm.kinds(helm.template({"crds": {"install": False}}))
+
+
+def test_the_admission_policy_is_the_operators_own() -> None:
+    name = f"kvcp-kvcachepool-operator-{helm.NAMESPACE}-schema"
+    rendered = [
+        {**item, "metadata": {k: v for k, v in item["metadata"].items() if k != "labels"}}
+        for item in helm.defaults()
+        if item["kind"].startswith("ValidatingAdmissionPolicy")
+    ]
+    key = lambda item: (item["kind"], item["metadata"]["name"])  # noqa: E731
+    assert sorted(rendered, key=key) == sorted([policy.policy(name), *policy.bindings(name)], key=key)
+
+
+def test_the_admission_policy_can_be_left_out() -> None:
+    objects = helm.template({"admission": {"policy": {"enabled": False}}})
+    assert not [kind for kind in helm.kinds(objects) if kind.startswith("ValidatingAdmissionPolicy")]
+
+
+def test_the_webhook_sees_only_pods_that_ask_and_never_the_operators_own() -> None:
+    (hook,) = helm.one(helm.defaults(), "MutatingWebhookConfiguration")["webhooks"]
+    assert hook["objectSelector"] == {"matchLabels": {LABEL_INJECT: "true"}}
+    assert hook["failurePolicy"] == "Fail"
+    (namespaces,) = hook["namespaceSelector"]["matchExpressions"]
+    assert namespaces["operator"] == "NotIn"
+    assert {helm.NAMESPACE, "kube-system"} <= set(namespaces["values"])
+    assert [(rule["operations"], rule["resources"]) for rule in hook["rules"]] == [(["CREATE"], ["pods"])]
+    service = hook["clientConfig"]["service"]
+    assert helm.one(helm.defaults(), "Service", service["name"])["spec"]["ports"][0]["port"] == service["port"]
+    assert service["path"] == f"/{HANDLER}"
+    told = helm.environment(helm.defaults())
+    assert (told["KVCP_WEBHOOK_SERVICE"], told["KVCP_WEBHOOK_PORT"]) == (service["name"], "9443")
+
+
+def test_the_operator_may_keep_just_its_own_certificate() -> None:
+    name = helm.environment(helm.defaults())["KVCP_WEBHOOK_NAME"]
+    assert "data" not in helm.one(helm.defaults(), "Secret", name)
+    for kind in ("MutatingWebhookConfiguration", "ClusterRole"):
+        helm.one(helm.defaults(), kind, name)
+    for item in helm.defaults():
+        for rule in item.get("rules") or ():
+            if "mutatingwebhookconfigurations" in rule["resources"] or ("secrets" in rule["resources"]) & (
+                "patch" in rule["verbs"]
+            ):
+                assert (rule["resourceNames"], rule["verbs"]) == ([name], ["get", "patch"])
+
+
+def test_with_cert_manager_the_operator_keeps_no_certificate() -> None:
+    objects = helm.template({"admission": {"injection": {"certManager": True}}})
+    assert "Secret" not in helm.kinds(objects)
+    assert not [i for i in objects if i["kind"] == "ClusterRole" and i["metadata"]["name"].endswith("-inject")]
+    assert helm.environment(objects)["KVCP_WEBHOOK_CERTIFICATE_DIR"] == "/etc/kvcachepool/tls"
+    certificates = {i["metadata"]["name"]: i["spec"] for i in objects if i["kind"] == "Certificate"}
+    leaf = next(spec for spec in certificates.values() if not spec.get("isCA"))
+    mounted = next(v for v in pod_spec(objects)["volumes"] if v["name"] == "tls")
+    assert mounted["secret"]["secretName"] == leaf["secretName"]
+
+
+@pytest.mark.parametrize("values", [{"admission": {"injection": {"enabled": False}}}, {"scope": "namespaces"}])
+def test_without_injection_nothing_of_it_is_left(values: dict[str, Any]) -> None:
+    objects = helm.template(values)
+    assert "MutatingWebhookConfiguration" not in helm.kinds(objects)
+    assert not [item for item in objects if item["metadata"]["name"].endswith("-inject")]
+    assert "KVCP_WEBHOOK_PORT" not in helm.environment(objects)
 
 
 def test_no_hooks_so_that_uninstall_needs_no_running_pod() -> None:
@@ -100,6 +171,7 @@ def test_a_digest_wins_over_the_tag() -> None:
 def test_the_environment_is_what_the_operator_reads() -> None:
     values = {
         "operator": {"resyncSeconds": 12.5, "workers": 3, "probeTimeoutSeconds": 45},
+        "admission": {"injection": {"certManager": True}},
         "rdma": {"devicePlugin": {"enabled": True}},
     }
     objects = helm.template(values)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.schema import CacheSchema
+from kvcachepool.schema.values import canonical
 from tests.pools import merged, pool
 
 SCHEMA_CHANGES: dict[str, dict[str, Any]] = {
@@ -25,7 +26,23 @@ SCHEMA_CHANGES: dict[str, dict[str, Any]] = {
     "hashSeed": {"schema": {"hashSeed": "7"}},
     "attentionBackend": {"schema": {"attentionBackend": "TRITON_MLA"}},
     "kvLayout": {"schema": {"kvLayout": "LBHNC"}},
+    "layerPartition": {"schema": {"parallelism": {"layerPartition": [32]}}},
+    "kvCacheDtypeSkipLayers": {"schema": {"kvCacheDtypeSkipLayers": ["0", "sliding_window"]}},
+    "prefixMatchUnit": {"schema": {"prefixMatchUnit": 16}},
+    "mambaCacheDtype": {"schema": {"hybrid": {"mambaCacheDtype": "float32"}}},
+    "mambaSsmCacheDtype": {"schema": {"hybrid": {"mambaSsmCacheDtype": "float32"}}},
+    "mambaBlockSize": {"schema": {"hybrid": {"mambaBlockSize": 512}}},
+    "convStateLayout": {"schema": {"hybrid": {"convStateLayout": "DS"}}},
+    "hybridCacheManager": {"schema": {"hybrid": {"cacheManager": "Disabled"}}},
 }
+SETS: dict[frozenset[str], dict[str, Any]] = {
+    frozenset({"speculativeMethod", "speculativeTokens"}): {"schema": {"speculative": {"method": "mtp", "tokens": 1}}},
+    frozenset({"speculativeMethod", "speculativeTokens", "speculativeModel"}): {
+        "schema": {"speculative": {"method": "eagle3", "tokens": 2, "model": "org/draft"}}
+    },
+    frozenset({"lora", "loraModules"}): {"schema": {"lora": [{"name": "a", "version": "v1", "path": "/adapters/a"}]}},
+}
+"""Changes that concern several fields at once."""
 FREE_CHANGES: list[dict[str, Any]] = [
     {"engines": {"replicas": 7}},
     {"engines": {"extraArgs": ["--gpu-memory-utilization=0.8", "--max-num-seqs", "64", "--enable-expert-parallel"]}},
@@ -51,6 +68,13 @@ def test_a_changed_field_changes_the_digest_and_the_diff_names_just_it(field: st
     assert [difference.field for difference in before.diff(after)] == [field]
 
 
+@pytest.mark.parametrize("fields", SETS, ids=lambda fields: "+".join(sorted(fields)))
+def test_a_change_of_several_fields_is_named_in_full(fields: frozenset[str]) -> None:
+    before, after = schema_of(), schema_of(SETS[fields])
+    assert before.digest != after.digest
+    assert {difference.field for difference in before.diff(after)} == fields
+
+
 def test_decode_context_parallelism_is_in_the_schema() -> None:
     base = {"schema": {"parallelism": {"tensor": 4}}}
     after = schema_of(merged(base, {"schema": {"parallelism": {"decodeContext": 2}}}))
@@ -71,12 +95,17 @@ def test_digests_are_equal_exactly_when_every_field_is(one: list[str], other: li
         spec: dict[str, Any] = {}
         for field in fields:
             spec = merged(spec, SCHEMA_CHANGES[field])
+        if {"pipeline", "layerPartition"} <= set(fields):  # one number for each stage
+            spec["schema"]["parallelism"]["layerPartition"] = [18, 14]
         return schema_of(spec)
 
     first, second = apply(one), apply(other)
     assert (first.digest == second.digest) == (set(one) == set(other))
     # a pinned attention backend may bring a layout of its own along, none of the changes above does
-    assert {d.field for d in first.diff(second)} == set(one) ^ set(other)
+    expected = set(one) ^ set(other)
+    if "pipeline" in expected and "layerPartition" in one and "layerPartition" in other:
+        expected.add("layerPartition")  # two stages need two numbers
+    assert {d.field for d in first.diff(second)} == expected
 
 
 @given(st.permutations(sorted(SCHEMA_CHANGES)))
@@ -116,6 +145,46 @@ def test_the_digest_of_a_known_pool_never_changes() -> None:
         '"tensor":1}'
     )
     assert schema.digest == "85ca6bf099ec"
+
+
+def test_lists_are_the_same_schema_in_any_order() -> None:
+    def digest(**schema: Any) -> str:
+        return schema_of({"schema": schema}).digest
+
+    a = {"name": "a", "version": "v1", "path": "/a"}
+    b = {"name": "b", "version": "v1", "path": "/b"}
+    assert digest(lora=[a, b]) == digest(lora=[b, a]) != digest(lora=[a])
+    assert digest(kvCacheDtypeSkipLayers=["2", "0"]) == digest(kvCacheDtypeSkipLayers=["0", "2"])
+    assert digest(kvCacheDtypeSkipLayers=[], lora=[], hybrid={}) == digest()
+
+
+# vllm#44250, LMCache#2961: one name, other weights; the adapter's version is in no engine's key.
+def test_another_version_of_an_adapter_is_another_schema() -> None:
+    def adapters(version: str) -> dict[str, Any]:
+        return {"schema": {"lora": [{"name": "a", "version": version, "path": "/adapters/a"}]}}
+
+    (difference,) = schema_of(adapters("v1")).diff(schema_of(adapters("v2")))
+    assert str(difference) == "lora is a@v2, the pool has a@v1"
+
+
+@pytest.mark.parametrize(
+    ("field", "other", "same"),
+    [
+        ("kvCacheDtype", "fp8", "fp8_e4m3"),
+        ("dtype", "half", "float16"),
+        ("dtype", "float", "float32"),
+        ("kvLayout", "HND", "LBHNC"),
+        ("kvLayout", "NHD", "LBNHC"),
+        ("attentionBackend", "flash_attn", "FLASH_ATTN"),
+    ],
+)
+def test_every_alias_has_one_spelling(field: str, other: str, same: str) -> None:
+    assert CacheSchema.of({field: other}) == CacheSchema.of({field: same})
+
+
+@given(st.sampled_from(["dtype", "kvCacheDtype", "kvLayout", "attentionBackend", "lora", "hashSeed"]), st.text())
+def test_the_one_spelling_is_stable(field: str, value: str) -> None:
+    assert canonical(field, canonical(field, value)) == canonical(field, value)
 
 
 def test_a_field_that_no_one_set_is_left_out_so_that_later_fields_change_nothing() -> None:

@@ -2,6 +2,8 @@ from typing import Any
 
 import pytest
 
+from kvcachepool.api.cache_schema import LoraAdapter
+from kvcachepool.checks.lora import check_lora
 from kvcachepool.facts import Observed
 from kvcachepool.plan import make_plan
 from kvcachepool.settings import Settings
@@ -23,7 +25,14 @@ def findings(spec: dict[str, Any]) -> list[str]:
         (["--block_size", "16"], "--block-size is not allowed"),
         (["--kv-offloading-size", "4"], "it replaces the connector of --kv-transfer-config"),
         (["--kv-transfer-config", "{}"], "the operator sets it; use spec.backend"),
-        (["--no-enable-prefix-caching"], "the operator sets it"),
+        (["--no-enable-prefix-caching"], "without prefix caching nothing can be shared"),
+        (["--disable_prefix_caching"], "without prefix caching nothing can be shared"),
+        (["-sc", "{}"], "use speculative of spec.schema"),
+        (["--hf-overrides.rope_theta=1"], "it changes the cached bytes without a trace in the key"),
+        (["--enable-lora"], "the operator sets it; use lora of spec.schema"),
+        (["-t", "2"], "it abbreviates -tp; write flags in full"),
+        (["-pc", "2"], "it abbreviates -pcp; write flags in full"),
+        (["-qawq"], "use the field quantization of spec.schema"),
         (["--hf-overrides", '{"rope_theta": 1}'], "it changes the cached bytes without a trace in the key"),
         (["--revision", "main"], "use spec.model.revision"),
     ],
@@ -101,6 +110,30 @@ def test_a_device_count_of_the_users_own_must_match_the_parallelism() -> None:
         {"schema": {"parallelism": {"tensor": 2}}, "engines": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}
     )
     assert "found 1 of nvidia.com/gpu, expected 2" in message
+
+
+# vllm#44250, LMCache#2961, vllm#42125: adapter B hit what adapter A had computed.
+def test_adapters_are_refused_with_a_connector_that_does_not_tell_them_apart() -> None:
+    adapters = [LoraAdapter(name=name, version="v1", path=f"/{name}") for name in ("a", "b")]
+    (finding,) = check_lora(adapters, "LMCacheMPConnector")
+    assert finding.message.startswith(
+        "spec.schema.lora: found a, b with the connector LMCacheMPConnector, expected none"
+    )
+    assert "one would read what another one computed" in finding.message
+    assert list(check_lora([], "LMCacheMPConnector")) == []
+
+
+def test_adapters_are_accepted_with_the_pools_backends() -> None:
+    assert findings({"schema": {"lora": [{"name": "a", "version": "v1", "path": "/a"}]}}) == []
+
+
+def test_adapters_cannot_be_loaded_later() -> None:
+    def env(value: str) -> dict[str, Any]:
+        return {"engines": {"env": [{"name": "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "value": value}]}}
+
+    (message,) = findings(env("true"))
+    assert "list adapters in lora of spec.schema" in message
+    assert findings(env("0")) == []
 
 
 def test_the_engines_development_mode_is_refused() -> None:

@@ -13,12 +13,14 @@ def test_plan_prints_the_objects_of_a_manifest(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["plan", str(manifest)])
     assert result.exit_code == 0, result.output
     kinds = [(d["kind"], d["metadata"]["name"]) for d in yaml.safe_load_all(result.output)]
+    digest = kinds[-1][1].rpartition("-")[2]
+    assert len(digest) == 12
     assert kinds == [
         ("Service", "demo-master"),
         ("Service", "demo-engines"),
         ("Deployment", "demo-master"),
         ("Deployment", "demo-store"),
-        ("Deployment", "demo-engine"),
+        ("Deployment", f"demo-engine-{digest}"),
     ]
 
 

@@ -19,7 +19,7 @@ SPEC: dict[str, Any] = {"schema": {"parallelism": {"tensor": 8, "pipeline": 2}},
 
 
 def planned(spec: dict[str, Any] = SPEC, live: dict[str, Any] | None = None, **facts: Any) -> Plan:
-    children = {("LeaderWorkerSet", "demo-engine"): live} if live else {}
+    children = {("LeaderWorkerSet", live["metadata"]["name"]): live} if live else {}
     return make_plan(
         pool(spec), Observed(pods=(MASTER,), children=children, leader_worker_sets=True, **facts), Settings()
     )
@@ -53,7 +53,7 @@ def test_only_the_leader_serves() -> None:
     assert main["args"][0] == "org/model"
     assert not {"ports", "readinessProbe", "livenessProbe", "startupProbe"} & main.keys()
     assert worker["metadata"]["labels"][constants.LABEL_COMPONENT] == constants.WORKER
-    assert constants.LABEL_SCHEMA not in worker["metadata"]["labels"]
+    assert worker["metadata"]["labels"][constants.LABEL_SCHEMA] == leader["metadata"]["labels"][constants.LABEL_SCHEMA]
     service = next(o for o in planned().objects if o["metadata"]["name"] == "demo-engines")
     assert service["spec"]["selector"].items() <= leader["metadata"]["labels"].items()
     assert not service["spec"]["selector"].items() <= worker["metadata"]["labels"].items()

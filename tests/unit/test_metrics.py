@@ -42,6 +42,7 @@ def test_figures_of_a_pool():
         "ready": 1,
         "engines_desired": 2,
         "engines_ready": 1,
+        "engines_former": 0,
         "store_capacity_bytes": 2 * 2**30,
         "store_used_ratio": 0.5,
         "store_segments": 2,

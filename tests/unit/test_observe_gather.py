@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kvcachepool import constants
-from kvcachepool.api.status import VerificationStatus
+from kvcachepool.api import PoolStatus
+from kvcachepool.api.status import SchemaStatus, VerificationStatus
 from kvcachepool.observe.gather import gather
 from kvcachepool.observe.http import HttpReader
 from kvcachepool.observe.memory import PoolMemory
@@ -102,7 +103,7 @@ async def test_everything_of_a_pass():
     assert set(observed.engines) == {"b"}
     assert observed.engines["b"].reachable
     assert set(observed.children) == {("Deployment", "demo-engine")}, "a stranger with our label is not ours"
-    assert set(observed.workloads) == {"engine"}
+    assert [w.component for w in observed.workloads.values()] == ["engine"]
     assert observed.master is not None
     assert observed.master.error == "/health: refused"
     assert observed.missing == ()
@@ -200,6 +201,45 @@ async def test_a_container_that_runs_again_but_is_not_ready_shows_its_previous_l
         observed = await observe(cluster, http)
     assert cluster.calls == [("log", "a", "main", "True")]
     assert observed.pods[0].log_line == "ValueError: no such model"
+
+
+def master_with_keys(keys: int, listed: str, asked: list[str]):
+    """A master that says it has so many keys, and lists some."""
+    pages = {"/health": '{"service_ready": true}', "/metrics": f"master_key_count {keys}\n", "/get_all_keys": listed}
+
+    async def answer(reader, writer):
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        asked.append(path)
+        body = pages.get(path, '{"segments": []}').encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        await writer.drain()
+
+    return raw_server(answer, constants.MASTER_HTTP_PORT)
+
+
+@pytest.mark.parametrize(
+    ("previous", "keys", "listed", "counts", "times"),
+    [
+        ("0123456789ab", 3, "0123456789ab@tiny@x\nfedcba987654@tiny@y\nstray\n", (1, 1), 2),
+        ("0123456789ab", 2, "fedcba987654@tiny@y\n", (0, 1), 1),
+        ("0123456789ab", 20_001, "0123456789ab@tiny@x\n", None, 0),
+        ("", 3, "0123456789ab@tiny@x\n", None, 0),
+    ],
+    ids=["counted again while some are left", "none left", "too many to list", "no former schema"],
+)
+async def test_what_a_former_schema_still_holds_is_counted_now_and_then(previous, keys, listed, counts, times):
+    asked: list[str] = []
+    memory = PoolMemory()
+    former = pool().model_copy(
+        update={"status": PoolStatus(schema_=SchemaStatus(digest="fedcba987654", previous_digest=previous))}
+    )
+    async with master_with_keys(keys, listed, asked) as host, HttpReader(timeout=30) as http:
+        cluster = FakeCluster(raw_pod("m", host, "master"))
+        for now in (0.0, 30.0, 60.0):
+            seen = (await gather(former, cluster, http, memory, now)).keys_by_prefix
+    found = None if seen is None else (seen.get("0123456789ab", 0), seen.get("fedcba987654", 0))
+    assert found == counts
+    assert asked.count("/get_all_keys") == times
 
 
 REFERRING = {

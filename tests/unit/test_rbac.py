@@ -26,7 +26,17 @@ def test_pools_are_read_and_only_their_status_is_written() -> None:
 
 
 def test_secrets_and_claims_cannot_be_listed() -> None:
-    assert verbs("secrets") == verbs("persistentvolumeclaims") == {"get"}
+    assert verbs("secrets", rbac.Scope.WATCHED) == verbs("persistentvolumeclaims") == {"get"}
+
+
+def test_the_one_secret_that_is_written_is_the_installations_own() -> None:
+    written = [
+        r for r in rbac.RULES if set(r.resources) & {"secrets", "mutatingwebhookconfigurations"} and len(r.verbs) > 1
+    ]
+    assert [(rule.scope, rule.names, rule.verbs) for rule in written] == [
+        (rbac.Scope.OWN_WEBHOOK, (rbac.WEBHOOK,), ("get", "patch")),
+        (rbac.Scope.CLUSTER_WEBHOOK, (rbac.WEBHOOK,), ("get", "patch")),
+    ]
 
 
 def test_pods_are_never_written() -> None:

@@ -46,9 +46,11 @@ class Rig:
             parse=parse_pool,
             observe=observe,
             plan=lambda _pool, _observed: self.calls.append("plan") or Plan(None),
+            announce=lambda _pool, _plan: None,
             status=status,
             invalid_status=lambda *_: self.calls.append("refuse") or self.status,
             transitions=lambda _before, _after: [SimpleNamespace(type="Normal", reason="R", message="m")],
+            pod_transitions=lambda *_: [],
             verify=lambda *_: self.calls.append("verify"),
             forget=lambda key: self.calls.append("forget"),
         )
@@ -89,7 +91,7 @@ class Rig:
         self.calls.append("write status")
         return self.raw | {"status": status}
 
-    async def post_event(self, *_):
+    async def post_event(self, *_, **__):
         self.calls.append("event")
 
 

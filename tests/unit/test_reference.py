@@ -61,6 +61,7 @@ def test_permissions_name_every_rule() -> None:
 def test_all_pages_of_the_reference_are_generated() -> None:
     assert {str(path) for path in outputs() if path.parts[0] == "docs"} == {
         "docs/reference/api.md",
+        "docs/reference/cache-schema.md",
         "docs/reference/compatibility.md",
         "docs/reference/conditions.md",
         "docs/reference/permissions.md",

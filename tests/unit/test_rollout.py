@@ -189,7 +189,12 @@ EVERY_FIELD: dict[str, Any] = {
         "hashSeed": "3",
         "attentionBackend": "FLASH_ATTN",
         "kvLayout": "LBHNC",
-        "parallelism": {"tensor": 2, "pipeline": 2, "prefillContext": 2, "interleave": 4},
+        "parallelism": {"tensor": 2, "pipeline": 2, "prefillContext": 2, "interleave": 4, "layerPartition": [1, 3]},
+        "kvCacheDtypeSkipLayers": ["0"],
+        "prefixMatchUnit": 8,
+        "hybrid": {"mambaCacheDtype": "float32"},
+        "speculative": {"method": "eagle3", "model": "o/draft", "tokens": 2},
+        "lora": [{"name": "a", "version": "v1", "path": "/a"}],
     },
     "backend": {"mooncake": {"version": "0.3.14"}},
     "store": {
@@ -244,6 +249,8 @@ EVERY_FIELD: dict[str, Any] = {
 }
 
 
+ONLY_TOGETHER = ("model", "schema.parallelism", "schema.speculative")
+"""Groups whose fields cannot be changed one by one."""
 OWN_IMAGES = {"engines": {"image": "e:1-cu13"}, "store": {"image": "m:1"}}
 NEEDS: dict[str, dict[str, Any]] = {
     "backend.mooncake.version": OWN_IMAGES,  # the operator's hold another one
@@ -256,10 +263,9 @@ NEEDS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("path", sorted({".".join(path) for path in leaves(EVERY_FIELD)}))
 def test_no_field_that_shapes_a_pod_is_forgotten_in_the_inputs(path: str) -> None:
     """Were a field missing in the inputs of a component, an edit of it would silently change nothing."""
-    first, *_ = path.split(".")
+    whole = next((group for group in ONLY_TOGETHER if path.startswith(f"{group}.")), path)
     before: dict[str, Any] = RDMA if path.startswith("transport.rdma.") else {}
-    change = {first: EVERY_FIELD[first]} if first == "model" else _pick(EVERY_FIELD, path.split("."))
-    change = merged(NEEDS.get(path, RDMA if before else {}), change)
+    change = merged(NEEDS.get(path, RDMA if before else {}), _pick(EVERY_FIELD, whole.split(".")))
     live = deployments(plan_for(before))
     fresh = deployments(plan_for(change))
     after = deployments(plan_for(change, live))
@@ -302,22 +308,26 @@ def test_the_changes_above_name_every_field_of_the_api() -> None:
             assert path in covered or path in exempt, f"{path} is not in EVERY_FIELD"
 
 
+def running() -> dict[str, WorkloadFacts]:
+    digest = make_plan(pool(), Observed(), Settings()).schema.digest
+    name = f"demo-engine-{digest}"
+    return {name: WorkloadFacts(name, "engine", 2, 2, 2, 1, 1, digest=digest)}
+
+
 def test_no_engine_is_made_while_a_reference_is_missing_and_none_is_taken_away() -> None:
     missing = (("engines.env[0]", "Secret", "hub-token"),)
     plan = make_plan(pool(), Observed(pods=READY_MASTER, missing=missing), Settings())
     assert "engine" not in deployments(plan)
     assert plan.waiting is not None
     assert "Secret hub-token" in plan.waiting.message
-    running = {"engine": WorkloadFacts("demo-engine", "engine", 2, 2, 2, 1, 1)}
-    plan = make_plan(pool(), Observed(pods=READY_MASTER, missing=missing, workloads=running), Settings())
+    plan = make_plan(pool(), Observed(pods=READY_MASTER, missing=missing, workloads=running()), Settings())
     assert "engine" in deployments(plan)
 
 
 def test_engines_stay_when_the_master_is_gone() -> None:
     """A dead master means recompute, not fewer engines."""
-    running = {"engine": WorkloadFacts("demo-engine", "engine", 2, 2, 2, 1, 1)}
     assert "engine" not in deployments(make_plan(pool(), Observed(), Settings()))
-    assert "engine" in deployments(make_plan(pool(), Observed(workloads=running), Settings()))
+    assert "engine" in deployments(make_plan(pool(), Observed(workloads=running()), Settings()))
 
 
 def test_forward_compatibility_is_part_of_the_engines() -> None:

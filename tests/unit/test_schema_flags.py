@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.facts import ContainerFacts
 from kvcachepool.render.engine import engine_args, engine_env
-from kvcachepool.schema.flags import tokens
+from kvcachepool.schema.flags import SCHEMA_FLAGS, abbreviated, refusal, tokens
 from kvcachepool.schema.observed import differences, observed_schema
 from tests.pools import pool
 
@@ -35,8 +35,62 @@ def test_short_flags_and_variables_are_read() -> None:
 
 def test_a_flag_left_out_has_the_engines_default_where_that_is_fixed() -> None:
     seen = observed_schema(container())
-    assert (seen["tensor"], seen["dtype"]) == (1, "auto")
+    assert (seen["tensor"], seen["dtype"], seen["hashAlgorithm"]) == (1, "auto", "sha256")
     assert "blockSize" not in seen
+
+
+# Each was tried with the engine's own parser (vLLM 0.32.0).
+@pytest.mark.parametrize(
+    ("args", "field", "value"),
+    [
+        (("-qawq",), "quantization", "awq"),
+        (("-q=awq",), "quantization", "awq"),
+        (("--kv-cache-dtype-skip-layers", "0", "2", "--dtype", "half"), "kvCacheDtypeSkipLayers", "0,2"),
+        (("--kv-cache-dtype-skip-layers=0", "--dtype", "half"), "kvCacheDtypeSkipLayers", "0"),
+        (("--lora-modules", "a=/x", "b=/y"), "loraModules", "a=/x,b=/y"),
+        (("--disable-hybrid-kv-cache-manager", "model"), "hybridCacheManager", "Disabled"),
+        (("--no-disable-hybrid-kv-cache-manager",), "hybridCacheManager", "Enabled"),
+        (("--dcp-kv-cache-interleave-size", "8"), "interleave", 8),
+        (("--block-size", "064"), "blockSize", 64),
+    ],
+)
+def test_special_spellings_are_read(args: tuple[str, ...], field: str, value: object) -> None:
+    assert observed_schema(container(*args))[field] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "full"),
+    [
+        ("--tensor-par", "--tensor-parallel-size"),
+        ("-t", "-tp"),
+        ("-pc", "-pcp"),
+        ("--hf-over", "--hf-overrides"),
+        ("--conf", "--config"),
+        ("--kv-cache-dtype", ""),
+        ("--quantization", ""),
+        ("-dc", ""),
+        ("--max-num-seqs", ""),
+    ],
+)
+def test_a_beginning_of_a_flag_is_told_from_a_flag(name: str, full: str) -> None:
+    assert abbreviated(name) == full
+
+
+def test_no_flag_is_both_in_the_schema_and_refused() -> None:
+    assert not [name for flag in SCHEMA_FLAGS for name in flag.names if refusal(name)]
+    names = [name for flag in SCHEMA_FLAGS for name in flag.names]
+    assert len(names) == len(set(names))
+
+
+def test_a_default_spelled_out_is_no_difference() -> None:
+    member = rendered()
+    spelled = ContainerFacts(
+        name="engine",
+        args=(*member.args, "--mamba-cache-dtype", "auto", "-pcp", "1", "--cp-kv-cache-interleave-size=1"),
+        env={**member.env, "VLLM_SSM_CONV_STATE_LAYOUT": "SD"},
+    )
+    subject = pool()
+    assert differences(backend_of(subject).schema(subject), spelled) == ()
 
 
 @given(st.lists(st.text(max_size=20), max_size=12))
@@ -68,6 +122,26 @@ def rendered(spec: dict[str, object] | None = None) -> ContainerFacts:
             }
         },
         {"model": {"source": {"image": {"path": "/models/tiny"}}}},
+        {
+            "schema": {
+                "parallelism": {"pipeline": 2, "layerPartition": [18, 14]},
+                "kvCacheDtypeSkipLayers": ["2", "0", "sliding_window"],
+                "prefixMatchUnit": 16,
+                "hybrid": {
+                    "mambaCacheDtype": "float32",
+                    "mambaSsmCacheDtype": "float32",
+                    "mambaBlockSize": 512,
+                    "convStateLayout": "DS",
+                    "cacheManager": "Enabled",
+                },
+                "speculative": {"method": "eagle3", "model": "org/draft", "tokens": 2},
+                "lora": [
+                    {"name": "b", "version": "v1", "path": "/b"},
+                    {"name": "a", "version": "v1", "path": "org/a"},
+                ],
+            }
+        },
+        {"schema": {"hybrid": {"cacheManager": "Disabled"}}},
     ],
 )
 def test_what_is_rendered_reads_back_as_declared(spec: dict[str, object]) -> None:
@@ -85,6 +159,10 @@ def test_what_is_rendered_reads_back_as_declared(spec: dict[str, object]) -> Non
         (("--dtype", "float16"), "dtype", "float16"),
         (("--block-size=16",), "blockSize", "16"),
         (("--prefix-caching-hash-algo=sha256",), "hashAlgorithm", "sha256"),
+        (("-dcp", "2"), "decodeContext", "2"),
+        (("--mamba-ssm-cache-dtype=float32",), "mambaSsmCacheDtype", "float32"),
+        (("--spec-method", "ngram"), "speculativeMethod", "ngram"),
+        (("--lora-modules", "a=/x"), "loraModules", "a=/x"),
     ],
 )
 def test_a_member_that_differs_is_named_by_field_and_both_values(

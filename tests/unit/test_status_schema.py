@@ -72,6 +72,21 @@ def mismatch(name: str, see: See, *says: str, spec: dict[str, object] | None = N
     return Case("SchemaHomogeneous", "SchemaMismatch", see, says, spec=spec or {}, id=name)
 
 
+def own(**changes: object) -> See:
+    """With another engine container of the user's own pod."""
+
+    def see(observed: Observed) -> Observed:
+        pods = tuple(
+            replace(p, containers=tuple(c if c.init else replace(c, **changes) for c in p.containers))
+            if p.name == "own-0"
+            else p
+            for p in observed.pods
+        )
+        return replace(observed, pods=pods)
+
+    return see
+
+
 CASES = [
     Case("SchemaHomogeneous", "AllAlike", says=("3 members with schema", "declared and observed")),
     Case("SchemaHomogeneous", "AllAlike", base=NATIVE, says=("1 member",), id="native"),
@@ -155,6 +170,25 @@ CASES = [
         "among themselves",
         reports(cache_dtype="fp8_e5m2"),
         "engines report cache_dtype differently: fp8_e5m2 in pod demo-engine-1, auto in pod demo-engine-0",
+    ),
+    mismatch(
+        "own member among themselves",
+        both(member(), reports("own-0", cache_dtype="fp8_e5m2")),
+        "pod own-0: the engine reports cache_dtype fp8_e5m2, demo-engine-0 of the pool has auto",
+        "No traffic or probe goes to own-0.",
+    ),
+    Case(
+        "SchemaHomogeneous",
+        "NotReadable",
+        both(member(), own(env={}, unreadable={"PYTHONHASHSEED": "Secret s"})),
+        ("pod own-0: container engine: PYTHONHASHSEED comes from Secret s, which the operator does not read",),
+    ),
+    Case(
+        "SchemaHomogeneous",
+        "NotReadable",
+        both(member(), silent("own-0", "/metrics: refused")),
+        ("pod own-0: its cache settings could not be read on port 8000 (/metrics: refused)",),
+        id="own engine",
     ),
     mismatch(
         "several",

@@ -120,9 +120,11 @@ STEPS = Steps(
     parse=parse_pool,
     observe=observe,
     plan=plan,
+    announce=lambda _pool, _plan: None,
     status=status,
     invalid_status=invalid,
     transitions=transitions,
+    pod_transitions=lambda _before, _after, _plan: (),
     verify=lambda _pool, _status, _observed, _changed: None,
     forget=lambda _key: None,
 )

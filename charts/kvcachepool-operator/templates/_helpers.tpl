@@ -63,3 +63,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- join "," (default (list .Release.Namespace) .Values.namespaces | uniq) -}}
 {{- end -}}
 {{- end -}}
+
+{{/* "true" when the webhook that completes pods is installed. */}}
+{{- define "kvcachepool-operator.injection" -}}
+{{- if and .Values.admission.injection.enabled (eq .Values.scope "cluster") -}}true{{- end -}}
+{{- end -}}
+
+{{/* Of the webhook configuration and of the Secret with its certificate. */}}
+{{- define "kvcachepool-operator.webhookName" -}}
+{{- include "kvcachepool-operator.clusterName" . }}-inject
+{{- end -}}

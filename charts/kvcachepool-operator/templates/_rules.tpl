@@ -54,6 +54,18 @@
     - create
     - patch
     - delete
+# users' own engines behind a pool's Service
+- apiGroups:
+    - discovery.k8s.io
+  resources:
+    - endpointslices
+  verbs:
+    - get
+    - list
+    - watch
+    - create
+    - patch
+    - delete
 # what runs
 - apiGroups:
     - ''
@@ -194,4 +206,30 @@
     - get
     - create
     - update
+{{- end }}
+
+{{- define "kvcachepool-operator.rules.webhook" -}}
+# the webhook's certificate, in a Secret that the chart makes
+- apiGroups:
+    - ''
+  resources:
+    - secrets
+  resourceNames:
+    - {{ include "kvcachepool-operator.webhookName" . }}
+  verbs:
+    - get
+    - patch
+{{- end }}
+
+{{- define "kvcachepool-operator.rules.webhook-cluster" -}}
+# tell the API server of the certificate's authority
+- apiGroups:
+    - admissionregistration.k8s.io
+  resources:
+    - mutatingwebhookconfigurations
+  resourceNames:
+    - {{ include "kvcachepool-operator.webhookName" . }}
+  verbs:
+    - get
+    - patch
 {{- end }}

@@ -27,6 +27,15 @@ class Condition(StatusModel):
     """When `status` last changed."""
 
 
+class AdmittedSchema(StatusModel):
+    """One schema that pods of the pool may have."""
+
+    digest: str
+    """Its digest: the label of such pods, and the prefix of their keys."""
+    fields: dict[str, str] = Field(default_factory=dict)
+    """Every field that is set, by name, as it stands on a command line. The API server compares pods with it."""
+
+
 class SchemaStatus(StatusModel):
     """The cache schema in force."""
 
@@ -35,6 +44,14 @@ class SchemaStatus(StatusModel):
     canonical: str = ""
     """Canonical JSON of the schema. A router that computes block hashes needs blockSize, hashAlgorithm and
     hashSeed from it."""
+    previous_digest: str = ""
+    """The digest before this one. Its blocks stay in the store until they are evicted; putting the former spec back
+    finds them again."""
+    previous_keys: int | None = None
+    """Blocks of the previous digest that are still in the store, rounded to two digits; left out when the store has too
+    many to count."""
+    admitted: list[AdmittedSchema] = Field(default_factory=list, json_schema_extra=map_list("digest"))
+    """Schemas that pods may have: the one in force, and those that engines still move away from."""
 
 
 class StoreStatus(StatusModel):
@@ -61,13 +78,24 @@ class StoreStatus(StatusModel):
     """When the master started; the pool was empty then."""
 
 
+class GenerationStatus(StatusModel):
+    """Engines of one schema while engines move to another."""
+
+    digest: str
+    """The schema."""
+    desired: int = 0
+    """Engines that are to have it at this step of the move."""
+    ready: int = 0
+    """Of these, engines that answer."""
+
+
 class EnginesStatus(StatusModel):
     """Engine pods of the pool."""
 
     desired: int = 0
     """Engines asked for."""
     updated: int = 0
-    """Engines of the newest template."""
+    """Engines of the newest template and schema."""
     ready: int = 0
     """Engines that answer."""
     serving: int = 0
@@ -78,6 +106,30 @@ class EnginesStatus(StatusModel):
     """Label selector of the engine pods, for the scale subresource."""
     template_outdated: bool = False
     """Pods keep the templates of an older operator; change spec.rolloutToken to move them."""
+    generations: list[GenerationStatus] = Field(default_factory=list, json_schema_extra=map_list("digest"))
+    """Progress of a move to another schema, that schema first; empty when all engines have the same."""
+
+
+class MismatchStatus(StatusModel):
+    """A pod of the user's that has the pool's label but not its schema."""
+
+    name: str
+    """The pod."""
+    difference: str = ""
+    """Field, its value and the pool's."""
+
+
+class MembersStatus(StatusModel):
+    """Users' own pods with the pool's label."""
+
+    joined: int = 0
+    """Pods that have the pool's schema."""
+    serving: int = 0
+    """Of these, pods that get traffic from the pool's Service."""
+    mismatched: int = 0
+    """Pods that have another schema: they get no traffic and are not probed."""
+    mismatches: list[MismatchStatus] = Field(default_factory=list, json_schema_extra=map_list("name"))
+    """The first of them by name."""
 
 
 class HitRateStatus(StatusModel):
@@ -152,6 +204,8 @@ class PoolStatus(StatusModel):
     """Engine pods, for the scale subresource."""
     backend: str = ""
     """What keeps the cache."""
+    label: str = ""
+    """Value of the label kvcachepool.io/pool of every member: the pool's name, shortened where that is too long."""
     conditions: list[Condition] = Field(
         default_factory=list,
         json_schema_extra=map_list("type"),
@@ -160,6 +214,8 @@ class PoolStatus(StatusModel):
     schema_: Annotated[SchemaStatus, Field(alias="schema")] = SchemaStatus()
     store: StoreStatus | None = None
     engines: EnginesStatus = EnginesStatus()
+    members: MembersStatus | None = None
+    """Absent when there are none."""
     hit_rate: HitRateStatus = HitRateStatus()
     verification: VerificationStatus = VerificationStatus()
     hardware: HardwareStatus | None = None

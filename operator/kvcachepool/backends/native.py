@@ -20,6 +20,7 @@ from kvcachepool.render.memory import Term
 from kvcachepool.render.pod import env
 from kvcachepool.schema import CacheSchema
 from kvcachepool.schema.declared import declared_schema
+from kvcachepool.schema.member import NO_CONNECTOR
 from kvcachepool.settings import Settings
 
 _CONNECTOR = "OffloadingConnector"
@@ -38,7 +39,7 @@ class NativeBackend:
 
     def schema(self, pool: KVCachePool) -> CacheSchema:
         """Blocks stay in their engine, but members still agree, so that a later shared backend finds them alike."""
-        connector = "none" if _on_cpu(pool) else _CONNECTOR
+        connector = NO_CONNECTOR if _on_cpu(pool) else _CONNECTOR
         return declared_schema(pool, connector=connector, store_version=None, kv_layout=pool.spec.schema_.kv_layout)
 
     def check(self, pool: KVCachePool) -> Iterable[Finding]:  # noqa: ARG002

@@ -4,6 +4,7 @@ import click
 
 from kvcachepool import __version__
 from kvcachepool.cli.inventory import inventory
+from kvcachepool.cli.negative import negative
 from kvcachepool.cli.plan import plan
 from kvcachepool.cli.run import run
 
@@ -15,5 +16,6 @@ def main() -> None:
 
 
 main.add_command(inventory)
+main.add_command(negative)
 main.add_command(plan)
 main.add_command(run)

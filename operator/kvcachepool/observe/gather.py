@@ -14,10 +14,11 @@ from kvcachepool.api import KVCachePool
 from kvcachepool.constants import ENGINE, MASTER
 from kvcachepool.facts import ContainerFacts, EngineFacts, MasterFacts, Object, Observed, PodFacts
 from kvcachepool.observe.engine import read_engine
+from kvcachepool.observe.environment import SourceReader, resolved
 from kvcachepool.observe.http import HttpReader
 from kvcachepool.observe.logs import actionable_line
-from kvcachepool.observe.master import read_master
-from kvcachepool.observe.memory import PoolMemory
+from kvcachepool.observe.master import COUNTED_KEYS, read_keys, read_master
+from kvcachepool.observe.memory import KeyCount, PoolMemory
 from kvcachepool.observe.pods import owned_by, pod_facts, workload_facts
 from kvcachepool.observe.references import ReferenceReader, missing
 
@@ -31,7 +32,7 @@ _LOG_BYTES: Final = 1024 * 1024
 _REREAD_LOG_SECONDS: Final = 60.0
 
 
-class ClusterReader(ReferenceReader, Protocol):
+class ClusterReader(ReferenceReader, SourceReader, Protocol):
     """What a pass reads of the cluster. `pods` and `children` are answered from the watch cache."""
 
     def pods(self, key: tuple[str, str]) -> Iterable[Object]:
@@ -56,6 +57,7 @@ async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory:
     deployments = {name: workload_facts(raw) for (kind, name), raw in children.items() if kind in _WORKLOADS}
     pods = [pod_facts(raw, deployments.keys()) for raw in io.pods(pool.key)]
     pods.sort(key=lambda pod: pod.name)
+    pods = await resolved(pods, pool.metadata.namespace, io, memory, now)
     master_pod = _serving_master(pods)
     epoch = memory.traffic.epoch
     lines, absent, master, engines = await asyncio.gather(
@@ -66,13 +68,17 @@ async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory:
     )
     if master_pod is not None and master is not None:
         memory.master.record(_process(master_pod), master, now)
+        moving = sum(facts.component == ENGINE for facts in deployments.values()) > 1
+        former = pool.status.schema_.previous_digest
+        await _count_keys(former, master_pod.ip, master, http, memory.keys, now=now, moving=moving)
     uids = {pod.name: pod.uid for pod in pods}
     memory.traffic.record({uids[name]: facts for name, facts in engines.items()}, frozenset(uids.values()), now, epoch)
     return Observed(
         pods=tuple(replace(pod, log_line=lines.get(pod.uid, "")) for pod in pods),
-        workloads={facts.component: facts for facts in deployments.values()},
+        workloads=deployments,
         children=children,
         missing=absent,
+        keys_by_prefix=memory.keys.counts,
         master=master,
         engines=engines,
         rates=memory.traffic.rates(now),
@@ -97,6 +103,18 @@ def _process(pod: PodFacts) -> str:
 
 async def _ask_master(pod: PodFacts | None, http: HttpReader) -> MasterFacts | None:
     return await read_master(http, pod.ip) if pod is not None else None
+
+
+async def _count_keys(
+    former: str, host: str, master: MasterFacts, http: HttpReader, memory: KeyCount, *, now: float, moving: bool
+) -> None:
+    """Counts what a former schema still holds, now and then, and only in a store whose keys are few."""
+    if not former or not master.reachable or master.keys is None:
+        return
+    if master.keys > COUNTED_KEYS:
+        memory.counts = None
+    elif memory.due(former, moving=moving, now=now):
+        memory.counts, memory.when = await read_keys(http, host), now
 
 
 async def _ask_engines(pods: Sequence[PodFacts], http: HttpReader) -> dict[str, EngineFacts]:

@@ -5,6 +5,7 @@ serve, so its `service_ready` is what counts.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _NAMES: Final = frozenset(name for names in _FIELDS.values() for name in names)
 _MAX_SEGMENTS: Final = 20_000
+COUNTED_KEYS: Final = 20_000
+"""Keys up to which they are listed to be counted by schema: about 3 MB from a master that lists them under its lock."""
 
 
 async def read_master(http: HttpReader, host: str) -> MasterFacts:
@@ -38,6 +41,17 @@ async def read_master(http: HttpReader, host: str) -> MasterFacts:
         http.get(host, constants.MASTER_HTTP_PORT, "/metrics"),
     )
     return master_facts(health, segments, metrics)
+
+
+async def read_keys(http: HttpReader, host: str) -> Mapping[str, int] | None:
+    """Number of keys by what stands before their first `@`, the digest of their schema. None: it could not be read."""
+    answer = await http.get(host, constants.MASTER_HTTP_PORT, "/get_all_keys")
+    return None if answer.error else keys_by_prefix(answer.text)
+
+
+def keys_by_prefix(text: str) -> Mapping[str, int]:
+    """Counts of a list of keys, one a line; keys without a prefix are left out."""
+    return Counter(line.partition("@")[0] for line in text.splitlines() if "@" in line)
 
 
 def master_facts(health: Answer, segments: Answer, metrics: Answer) -> MasterFacts:

@@ -5,6 +5,7 @@ probe) stands in the pool's status. Dropped when the pool goes. All times are ep
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,6 +13,7 @@ from kvcachepool.api.status import VerificationStatus
 from kvcachepool.facts import RATE_WINDOW_SECONDS, MasterFacts, StoreTrend
 from kvcachepool.observe.traffic import Traffic
 
+RECOUNT_SECONDS: Final = 60.0
 _COUNTERS: Final = ("put_requests", "put_failures", "put_alloc_failures", "evictions_done", "evicted_keys")
 
 
@@ -97,14 +99,43 @@ class ProbeMemory:
 
 
 @dataclass(slots=True)
+class KeyCount:
+    """The last count of the store's keys by schema."""
+
+    counts: Mapping[str, int] | None = None
+    when: float = 0.0
+
+    def due(self, former: str, *, moving: bool, now: float) -> bool:
+        """Whether to count anew: while engines of the former schema could still write, or some of its keys are left."""
+        if self.counts is None:
+            return True
+        left = self.counts.get(former, 0) > 0
+        return (moving or left) and now - self.when >= RECOUNT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLook:
+    """The last look at a ConfigMap or Secret that a user's pod takes environment from."""
+
+    when: float
+    keys: set[str]
+    """Keys that were looked for."""
+    values: Mapping[str, str | None] | None
+    """Those that are there, a Secret's without their values; None: no such object, or it could not be read."""
+
+
+@dataclass(slots=True)
 class PoolMemory:
     """Everything remembered of one pool; `uid` tells a pool from a later one of the same name."""
 
     uid: str = ""
     traffic: Traffic = field(default_factory=Traffic)
     master: MasterHistory = field(default_factory=MasterHistory)
+    keys: KeyCount = field(default_factory=KeyCount)
     probe: ProbeMemory = field(default_factory=ProbeMemory)
     log_lines: dict[tuple[str, str, int], tuple[float, str]] = field(default_factory=dict)
     """(when read, line) by (pod uid, container, restarts)."""
+    sources: dict[tuple[str, str], SourceLook] = field(default_factory=dict)
+    """By (kind, name) of what users' pods take environment from."""
     references: dict[tuple[str, str, str], tuple[float, bool]] = field(default_factory=dict)
     """(when checked, whether there) by (kind, name, key)."""

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any, TypeGuard
 
 from kvcachepool.constants import LABEL_COMPONENT, LABEL_SCHEMA
-from kvcachepool.facts import ContainerFacts, Object, PodFacts, WorkloadFacts
+from kvcachepool.facts import ContainerFacts, EnvSource, Object, PodFacts, WorkloadFacts
+from kvcachepool.schema.member import engine_containers
 
 
 def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
@@ -19,10 +20,12 @@ def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
     scheduled = conditions.get("PodScheduled", {})
     waits = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
     containers = _containers(spec, status)
+    owned = _owned(metadata, labels, deployments)
+    engines = [] if owned else _engines(metadata, containers)
     return PodFacts(
         name=_text(metadata, "name"),
         uid=_text(metadata, "uid"),
-        component=labels.get(LABEL_COMPONENT, ""),
+        component=labels.get(LABEL_COMPONENT, "") if owned else "",
         digest=labels.get(LABEL_SCHEMA, ""),
         labels=labels,
         ip=_text(status, "podIP"),
@@ -30,11 +33,13 @@ def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
         phase=_text(status, "phase"),
         ready=conditions.get("Ready", {}).get("status") == "True",
         deleting=bool(metadata.get("deletionTimestamp")),
-        owned=_owned(metadata, labels, deployments),
+        owned=owned,
         unschedulable=_text(scheduled, "message") if waits else "",
-        started=_main_started(spec, status),
+        started=_main_started(spec, status, engines[0] if engines else ""),
         port=_http_port(spec),
         containers=containers,
+        engine=engines[0] if engines else "",
+        engine_unclear=not owned and len(engines) != 1,
     )
 
 
@@ -56,6 +61,8 @@ def workload_facts(raw: Object) -> WorkloadFacts:
         generation=_int(metadata, "generation"),
         observed_generation=_int(status, "observedGeneration", unseen),
         create_failure=_text(failure, "message"),
+        digest=_text(_dict(metadata, "labels"), LABEL_SCHEMA),
+        created=_text(metadata, "creationTimestamp"),
     )
 
 
@@ -65,6 +72,16 @@ def owned_by(raw: Object, uid: str) -> bool:
         ref.get("controller") is True and ref.get("uid") == uid
         for ref in _dicts(_dict(raw, "metadata"), "ownerReferences")
     )
+
+
+def _engines(metadata: Mapping[str, Any], containers: Collection[ContainerFacts]) -> list[str]:
+    """Names of the containers of a user's pod that could be its engine."""
+    ordinary = [
+        {"name": c.name, "image": c.image, "command": c.command, "args": c.args} for c in containers if not c.init
+    ]
+    annotations = {name: value for name, value in _dict(metadata, "annotations").items() if isinstance(value, str)}
+    pod = {"metadata": {"annotations": annotations}, "spec": {"containers": ordinary}}
+    return [container["name"] for container in engine_containers(pod)]
 
 
 def _owned(metadata: Mapping[str, Any], labels: Mapping[str, str], deployments: Collection[str]) -> bool:
@@ -107,8 +124,13 @@ def _container(declared: Mapping[str, Any], status: Mapping[str, Any], init: boo
         args=_texts(declared, "args"),
         env={v["name"]: _text(v, "value") for v in variables if "valueFrom" not in v},
         env_refs=tuple(v["name"] for v in variables if "valueFrom" in v),
+        env_sources=(
+            *(_whole(source) for source in _dicts(declared, "envFrom")),
+            *(_single(v["name"], _dict(v, "valueFrom")) for v in variables if "valueFrom" in v),
+        ),
         ready=status.get("ready") is True,
         running="running" in state,
+        started=status.get("started") is True,
         restarts=_int(status, "restartCount"),
         waiting_reason=_text(waiting, "reason"),
         waiting_message=_text(waiting, "message"),
@@ -117,6 +139,22 @@ def _container(declared: Mapping[str, Any], status: Mapping[str, Any], init: boo
         exit_message=_text(ended, "message"),
         ran_seconds=_seconds(_text(ended, "startedAt"), _text(ended, "finishedAt")),
     )
+
+
+def _whole(source: Mapping[str, Any]) -> EnvSource:
+    prefix = _text(source, "prefix")
+    for kind, member in (("ConfigMap", "configMapRef"), ("Secret", "secretRef")):
+        if member in source:
+            return EnvSource(kind, _text(_dict(source, member), "name"), prefix=prefix)
+    return EnvSource("", prefix=prefix)
+
+
+def _single(variable: str, source: Mapping[str, Any]) -> EnvSource:
+    for kind, member in (("ConfigMap", "configMapKeyRef"), ("Secret", "secretKeyRef")):
+        if member in source:
+            reference = _dict(source, member)
+            return EnvSource(kind, _text(reference, "name"), variable, _text(reference, "key"))
+    return EnvSource("", variable=variable)
 
 
 def _seconds(start: str, end: str) -> int | None:
@@ -136,8 +174,8 @@ def _http_port(spec: Mapping[str, Any]) -> int:
     return next((port for port in ports if port), 0)
 
 
-def _main_started(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    name = next((_text(declared, "name") for declared in _dicts(spec, "containers")), "")
+def _main_started(spec: Mapping[str, Any], status: Mapping[str, Any], engine: str) -> str:
+    name = engine or next((_text(declared, "name") for declared in _dicts(spec, "containers")), "")
     for entry in _dicts(status, "containerStatuses"):
         if _text(entry, "name") == name:
             return _text(_dict(_dict(entry, "state"), "running"), "startedAt")

@@ -43,6 +43,11 @@ def one_by_one(surge: int = 0) -> Json:
     }
 
 
+def workload_name(pool: KVCachePool, component: str, digest: str = "") -> str:
+    """The Deployment's name: with a digest it is one generation's, so that a former schema has its Deployment again."""
+    return names.child(pool.metadata.name, f"{component}-{digest}" if digest else component)
+
+
 def deployment(pool: KVCachePool, workload: Workload) -> Json:
     """The Deployment, with the two hashes that `rollout.keep_running` compares."""
     template = {
@@ -64,7 +69,7 @@ def deployment(pool: KVCachePool, workload: Workload) -> Json:
         "metadata": metadata.metadata(
             pool,
             workload.component,
-            names.child(pool.metadata.name, workload.component),
+            workload_name(pool, workload.component, workload.digest),
             digest=workload.digest,
             annotations=hashes | dict(workload.annotations),
         ),
@@ -72,7 +77,7 @@ def deployment(pool: KVCachePool, workload: Workload) -> Json:
             "replicas": workload.replicas,
             "revisionHistoryLimit": 3,
             "progressDeadlineSeconds": workload.progress_seconds,
-            "selector": {"matchLabels": metadata.selector(pool, workload.component)},
+            "selector": {"matchLabels": metadata.selector(pool, workload.component, workload.digest)},
             "strategy": workload.strategy,
             "template": template,
         },

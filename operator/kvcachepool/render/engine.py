@@ -13,20 +13,22 @@ from kvcachepool.hardware.need import Need, pod_requests
 from kvcachepool.ports import engine_port
 from kvcachepool.quantity import format_bytes, parse_bytes
 from kvcachepool.render.deployment import Workload, one_by_one
+from kvcachepool.render.files import file_annotations, files_volume
 from kvcachepool.render.memory import MemoryNeed, Term
 from kvcachepool.render.network import container_security, host_network, network_annotations, network_devices
 from kvcachepool.render.pod import SCRATCH_MOUNT, env, pod_spec, resources
 from kvcachepool.render.preflight import expectations, preflight_container
 from kvcachepool.render.wait import wait_container
 from kvcachepool.schema import CacheSchema
-from kvcachepool.schema.flags import SCHEMA_FLAGS
+from kvcachepool.schema.flags import SCHEMA_ENV, SCHEMA_FLAGS
 from kvcachepool.settings import Settings
 
 Json = dict[str, Any]
 _MODEL_MOUNT: Final = "/models/pool"
+_LEAVE_SECONDS: Final = 5
+"""Between leaving the Service and SIGTERM."""
 _GRACE_MARGIN: Final = 30
-"""On top of the engine's own shutdown time: unmounting a segment, closing connections."""
-_ANNOTATION_FILE: Final = f"{constants.GROUP}/"
+"""On top of the engine's own shutdown time: leaving the Service, unmounting a segment, closing connections."""
 
 
 def engine_memory(pool: KVCachePool, parts: EngineParts) -> MemoryNeed:
@@ -52,7 +54,9 @@ def engine_args(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> l
             continue
         if flag.field == "interleave" and value == 1:
             continue  # an engine without context parallelism warns of it
-        args.append(f"{flag.name}={value}")
+        args += flag.render(value)
+    if spec.schema_.lora:
+        args.append("--enable-lora")
     return [
         *args,
         "--enable-prefix-caching",
@@ -74,9 +78,10 @@ def engine_env(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> li
     ]
     if pool.spec.cuda.allow_forward_compat:
         variables.append(env("VLLM_ENABLE_CUDA_COMPATIBILITY", "1"))
-    layout = schema.get("kvLayout")
-    if layout is not None:
-        variables.append(env("VLLM_KV_CACHE_LAYOUT", str(layout)))
+    for name, field in SCHEMA_ENV.items():
+        value = schema.get(field)
+        if value is not None and field != "hashSeed":
+            variables.append(env(name, str(value)))
     hub = pool.spec.model.source.hub
     if hub is None:
         variables.append(env("HF_HUB_OFFLINE", "1"))
@@ -125,6 +130,8 @@ def engine_workload(
         "readinessProbe": _probe(period=5, failures=3),
         # Generous: a long prefill on a busy machine must not look like a dead engine.
         "livenessProbe": _probe(period=15, failures=12),
+        # An engine that ends refuses connections at once, while proxies still learn that it has left its Service.
+        "lifecycle": {"preStop": {"sleep": {"seconds": _LEAVE_SECONDS}}},
         "resources": _resources(pool, engine_memory(pool, parts)),
         "securityContext": container_security(pool),
         "volumeMounts": [SCRATCH_MOUNT, {"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108
@@ -140,7 +147,7 @@ def engine_workload(
         volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": claim.claim_name, "readOnly": True}})
         main["volumeMounts"].append({"name": "model", "mountPath": _MODEL_MOUNT, "readOnly": True})
     if parts.files:
-        volumes.append(_files_volume(parts.files))
+        volumes.append(files_volume("config", parts.files))
         main["volumeMounts"].append({"name": "config", "mountPath": CONFIG_DIR, "readOnly": True})
     before = []
     if engines.preflight:
@@ -165,8 +172,7 @@ def engine_workload(
             grace_seconds=engines.shutdown_seconds + _GRACE_MARGIN,
             extra=host_network(pool),
         ),
-        pod_annotations={f"{_ANNOTATION_FILE}{name}": text for name, text in parts.files.items()}
-        | network_annotations(pool),
+        pod_annotations=file_annotations(parts.files) | network_annotations(pool),
         annotations=remembered(choice),
         inputs=_inputs(pool, schema, parts) | _cuda_inputs(pool, choice),
         progress_seconds=engines.startup_seconds + 600,
@@ -207,16 +213,6 @@ def _cuda_inputs(pool: KVCachePool, choice: Choice) -> Json:
     """The build that was chosen, not what was written about it: `auto` and its outcome are the same pod."""
     compat = {"forwardCompat": True} if pool.spec.cuda.allow_forward_compat else {}
     return compat | ({"cuda": choice.cuda} if choice.cuda else {})
-
-
-def _files_volume(files: dict[str, str]) -> Json:
-    """Files out of the pod's own annotations: they cannot be changed under a running pod, need no ConfigMap to be
-    kept in step, and a changed file is a changed template."""
-    items = [
-        {"path": name, "fieldRef": {"fieldPath": f"metadata.annotations['{_ANNOTATION_FILE}{name}']"}}
-        for name in sorted(files)
-    ]
-    return {"name": "config", "downwardAPI": {"items": items}}
 
 
 def _model_path(pool: KVCachePool) -> str:

@@ -23,7 +23,7 @@ _MASTER_PORT: Final = 29501
 """Where the ranks of one engine meet; in the range that Mooncake and the pools' own ports leave free."""
 _SERVER: Final = ["python3", "-m", "vllm.entrypoints.openai.api_server"]
 _WORKER: Final = ["vllm", "serve", "--headless"]
-_ONLY_LEADER: Final = ("startupProbe", "readinessProbe", "livenessProbe", "ports")
+_ONLY_LEADER: Final = ("startupProbe", "readinessProbe", "livenessProbe", "ports", "lifecycle")
 
 
 def leader_worker_set(pool: KVCachePool, workload: Workload) -> Json:
@@ -66,15 +66,15 @@ def _member(pool: KVCachePool, template: Json) -> Json:
 
 
 def _worker(pool: KVCachePool, template: Json) -> Json:
-    """Without probes and port: it answers nobody. It carries no schema label, so that no Service and no check takes it
-    for an engine of its own."""
+    """Without probes and port: it answers nobody, and its component keeps it out of every Service and every count of
+    engines. It has the schema label: its ranks read and write blocks."""
     member = _member(pool, template)
     main, *others = member["spec"]["containers"]
     assert main["command"] == _SERVER
     model, *rest = main["args"]
     container = {name: value for name, value in main.items() if name not in _ONLY_LEADER}
     container |= {"command": _WORKER, "args": [model.removeprefix("--model="), *rest]}
-    labels = metadata.labels(pool, constants.WORKER)
+    labels = metadata.labels(pool, constants.WORKER, member["metadata"]["labels"][constants.LABEL_SCHEMA])
     return member | {
         "metadata": member["metadata"] | {"labels": labels},
         "spec": member["spec"] | {"containers": [container, *others]},

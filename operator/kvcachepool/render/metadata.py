@@ -7,12 +7,16 @@ from kvcachepool import constants, names
 from kvcachepool.api import KVCachePool
 
 
-def selector(pool: KVCachePool, component: str) -> dict[str, str]:
-    """Labels that find the pods of one component; never changes, a Deployment's selector cannot."""
-    return {
+def selector(pool: KVCachePool, component: str, digest: str = "") -> dict[str, str]:
+    """Labels that find the pods of one component, with a digest those of one generation; never changes, since a
+    Deployment's selector cannot."""
+    result = {
         constants.LABEL_POOL: names.pool_label(pool.metadata.name),
         constants.LABEL_COMPONENT: component,
     }
+    if digest:
+        result[constants.LABEL_SCHEMA] = digest
+    return result
 
 
 def labels(pool: KVCachePool, component: str, digest: str = "") -> dict[str, str]:
@@ -22,10 +26,8 @@ def labels(pool: KVCachePool, component: str, digest: str = "") -> dict[str, str
         "app.kubernetes.io/instance": names.pool_label(pool.metadata.name),
         "app.kubernetes.io/component": component,
         "app.kubernetes.io/managed-by": "kvcachepool-operator",
-    } | selector(pool, component)
-    if digest:
-        result[constants.LABEL_SCHEMA] = digest
-    return result
+    }
+    return result | selector(pool, component, digest)
 
 
 def metadata(

@@ -13,6 +13,9 @@ Json = dict[str, Any]
 
 _OWN_LABELS: Final = (constants.LABEL_POOL, constants.LABEL_COMPONENT, constants.LABEL_SCHEMA)
 
+API_VERSIONS: Final = {"Deployment": "apps/v1", "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}
+"""Kinds of workloads."""
+
 
 def keep_running(desired: Json, live: Mapping[str, Any] | None) -> tuple[Json, bool]:
     """(what to apply, whether it keeps an older operator's template)."""
@@ -30,6 +33,31 @@ def keep_running(desired: Json, live: Mapping[str, Any] | None) -> tuple[Json, b
         "annotations": wanted | {constants.ANNOTATION_TEMPLATE: found.get(constants.ANNOTATION_TEMPLATE, "")}
     }
     return kept, True
+
+
+def other_template(desired: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
+    """Whether applying `desired` replaces pods. By the hashes, since a live template has the API server's defaults."""
+    return _hashes(desired) != _hashes(live)
+
+
+def _hashes(workload: Mapping[str, Any]) -> tuple[Any, Any]:
+    annotations = workload["metadata"].get("annotations") or {}
+    return annotations.get(constants.ANNOTATION_INPUTS), annotations.get(constants.ANNOTATION_TEMPLATE)
+
+
+def as_it_runs(kind: str, live: Mapping[str, Any], replicas: int) -> Json:
+    """The live workload of a former generation, to be applied with other replicas and nothing else: the spec that it
+    was rendered from is not known any more."""
+    metadata, spec = live["metadata"], live["spec"]
+    annotations = metadata.get("annotations") or {}
+    kept = {name: metadata[name] for name in ("name", "namespace", "labels", "ownerReferences") if name in metadata}
+    ours = {name: annotations[name] for name in annotations if name.startswith(f"{constants.GROUP}/")}
+    return {
+        "apiVersion": API_VERSIONS[kind],
+        "kind": kind,
+        "metadata": kept | ({"annotations": ours} if ours else {}),
+        "spec": dict(spec) | {"replicas": replicas},
+    }
 
 
 def templates(workload: Mapping[str, Any]) -> dict[str, Json]:

@@ -11,8 +11,8 @@ Json = dict[str, Any]
 
 
 def service(pool: KVCachePool, component: str, suffix: str, ports: Mapping[str, int | tuple[int, int]]) -> Json:
-    """A ClusterIP Service for all pods of a component, of whatever schema: while engines move to a new one, those
-    of the former still answer. A port is its number, or that and the pods' own.
+    """A ClusterIP Service in front of the component's ready pods, of whatever generation: while engines move, those of
+    the former schema serve too, each right by itself. A port is its number, or that and the pods' own.
 
     Never a LoadBalancer or NodePort: the master's ports have no authentication.
     """

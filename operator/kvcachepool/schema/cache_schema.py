@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-DIGEST_LENGTH: Final = 12
+from kvcachepool.schema.values import Value, canonical
 
-_KV_DTYPE_ALIASES: Final[Mapping[str, str]] = {"fp8": "fp8_e4m3"}
-"""The one alias rule: on CUDA and CPU alike the engine reads `fp8` as `fp8_e4m3` (vLLM 0.33, --kv-cache-dtype)."""
+DIGEST_LENGTH: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +36,13 @@ class CacheSchema:
     changes no digest of a pool that does not use it.
     """
 
-    fields: tuple[tuple[str, str | int | None], ...]
+    fields: tuple[tuple[str, Value], ...]
 
     @classmethod
-    def of(cls, fields: Mapping[str, str | int | None]) -> "CacheSchema":
+    def of(cls, fields: Mapping[str, Value]) -> "CacheSchema":
         """Normalises aliases and order."""
-        values = dict(fields)
-        dtype = values.get("kvCacheDtype")
-        if isinstance(dtype, str):
-            values["kvCacheDtype"] = _KV_DTYPE_ALIASES.get(dtype, dtype)
-        return cls(tuple(sorted((name, value) for name, value in values.items() if value is not None)))
+        values = ((name, canonical(name, value)) for name, value in fields.items())
+        return cls(tuple(sorted((name, value) for name, value in values if value is not None)))
 
     @property
     def canonical(self) -> str:
@@ -58,7 +54,12 @@ class CacheSchema:
         """First 12 hex digits of SHA-256 over the canonical form."""
         return hashlib.sha256(self.canonical.encode()).hexdigest()[:DIGEST_LENGTH]
 
-    def get(self, name: str) -> str | int | None:
+    @property
+    def texts(self) -> dict[str, str]:
+        """Every field as it stands on a command line."""
+        return {name: str(value) for name, value in self.fields}
+
+    def get(self, name: str) -> Value:
         """The field's value, or None."""
         return dict(self.fields).get(name)
 
@@ -72,5 +73,5 @@ class CacheSchema:
         )
 
 
-def _show(value: str | int | None) -> str:
+def _show(value: Value) -> str:
     return "unset" if value is None else str(value)

@@ -1,5 +1,7 @@
 """The cache schema that a pool declares."""
 
+from collections.abc import Iterable
+
 from kvcachepool.api import KVCachePool
 from kvcachepool.schema.cache_schema import CacheSchema
 
@@ -13,6 +15,7 @@ def declared_schema(
     `kv_layout` is the one in force: the user's, or the one the operator sets for this engine version.
     """
     spec, schema, cut = pool.spec, pool.spec.schema_, pool.spec.schema_.parallelism
+    hybrid, draft = schema.hybrid, schema.speculative
     return CacheSchema.of(
         {
             "modelId": spec.model.id,
@@ -34,5 +37,23 @@ def declared_schema(
             "hashSeed": schema.hash_seed,
             "attentionBackend": schema.attention_backend,
             "kvLayout": kv_layout,
+            "layerPartition": _joined(cut.layer_partition),
+            "kvCacheDtypeSkipLayers": _joined(schema.kv_cache_dtype_skip_layers),
+            "prefixMatchUnit": schema.prefix_match_unit,
+            "mambaCacheDtype": hybrid.mamba_cache_dtype,
+            "mambaSsmCacheDtype": hybrid.mamba_ssm_cache_dtype,
+            "mambaBlockSize": hybrid.mamba_block_size,
+            "convStateLayout": hybrid.conv_state_layout,
+            "hybridCacheManager": hybrid.cache_manager,
+            "speculativeMethod": draft.method if draft else None,
+            "speculativeModel": draft.model if draft else None,
+            "speculativeTokens": draft.tokens if draft else None,
+            "lora": _joined(f"{a.name}@{a.version}" for a in schema.lora),
+            "loraModules": _joined(f"{a.name}={a.path}" for a in schema.lora),
         }
     )
+
+
+def _joined(items: Iterable[object] | None) -> str | None:
+    """None for nothing: an empty list is as good as none."""
+    return ",".join(str(item) for item in items or ()) or None

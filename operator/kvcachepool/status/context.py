@@ -11,6 +11,7 @@ from kvcachepool.api.status import VerificationStatus
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.facts import EngineFacts, Observed, PodFacts, Segment, WorkloadFacts
 from kvcachepool.plan_types import Plan
+from kvcachepool.render.rollout import other_template
 
 _WORKLOADS = frozenset({"Deployment", "LeaderWorkerSet"})
 _ENDED = frozenset({"Failed", "Succeeded"})
@@ -49,10 +50,18 @@ class Context:
         return self.plan.schema.digest
 
     @property
+    def previous_digest(self) -> str:
+        """Digest of the schema before the one in force; empty when there was none."""
+        schema = self.pool.status.schema_
+        if schema.digest and schema.digest != self.digest:
+            return schema.digest
+        return schema.previous_digest or (self.formers[-1].digest if self.formers else "")
+
+    @property
     def desired(self) -> int:
         """Engines that are wanted; while a spec is refused, those of the former one."""
-        workload = self.workload(constants.ENGINE)
-        return workload.replicas if self.refused and workload else self.pool.spec.engines.replicas
+        workloads = self.observed.workloads_of(constants.ENGINE)
+        return sum(w.replicas for w in workloads) if self.refused and workloads else self.pool.spec.engines.replicas
 
     def members(self, component: str) -> tuple[PodFacts, ...]:
         """Pods of the component that are neither ended nor being deleted, by name."""
@@ -67,7 +76,7 @@ class Context:
     @property
     def sharing(self) -> int:
         """Engines that could reuse each other's prefixes: the wanted ones and the user's own members."""
-        return self.desired + sum(p.digest == self.digest for p in self.members("")) if self.shared else self.desired
+        return self.desired + sum(not m.problems for m in self.plan.members) if self.shared else self.desired
 
     @property
     def segment_owners(self) -> tuple[PodFacts, ...]:
@@ -85,8 +94,14 @@ class Context:
         return tuple(s for s in master.segments if s.status.upper() in {"", "OK"})
 
     def workload(self, component: str) -> WorkloadFacts | None:
-        """The component's Deployment."""
-        return self.observed.workloads.get(component)
+        """The component's Deployment; of engines that of the schema in force."""
+        digest = self.digest if component == constants.ENGINE else ""
+        return next((w for w in self.observed.workloads_of(component) if w.digest == digest), None)
+
+    @property
+    def formers(self) -> tuple[WorkloadFacts, ...]:
+        """Deployments of engines that move away from a former schema, the oldest first."""
+        return tuple(w for w in self.observed.workloads_of(constants.ENGINE) if w.digest != self.digest)
 
     def engine(self, pod: PodFacts) -> EngineFacts | None:
         """What that pod's engine said, if it could be asked."""
@@ -94,10 +109,12 @@ class Context:
         return facts if facts is not None and facts.reachable else None
 
     def planned(self, component: str) -> Mapping[str, Any] | None:
-        """The Deployment that this pass applies for the component."""
+        """The Deployment that this pass applies for the component; of engines that of the schema in force."""
+        digest = self.digest if component == constants.ENGINE else ""
         for item in self.plan.objects:
             labels = item.get("metadata", {}).get("labels", {})
-            if item.get("kind") in _WORKLOADS and labels.get(constants.LABEL_COMPONENT) == component:
+            found = (labels.get(constants.LABEL_COMPONENT), labels.get(constants.LABEL_SCHEMA, ""))
+            if item.get("kind") in _WORKLOADS and found == (component, digest):
                 return item
         return None
 
@@ -109,7 +126,7 @@ class Context:
     def outdated(self, component: str) -> bool:
         """Whether the Deployment as observed has another template than the one that this pass applies."""
         planned, live = self.planned(component), self.live(component)
-        return planned is not None and live is not None and _template(planned) != _template(live)
+        return planned is not None and live is not None and other_template(planned, live)
 
     def pending(self, component: str) -> bool:
         """Whether the Deployment as observed is not yet the one that this pass applies.
@@ -121,13 +138,15 @@ class Context:
         if planned is None:
             return False
         if live is None:
-            return component not in self.observed.workloads
+            return self.workload(component) is None
         return self.outdated(component) or planned["spec"].get("replicas") != live.get("spec", {}).get("replicas")
 
     def settled(self, component: str) -> bool:
         """Whether the component's Deployment is the planned one and no pod is being replaced."""
         workload = self.workload(component)
-        return workload is not None and workload.settled and not self.pending(component)
+        if workload is None or (component == constants.ENGINE and self.formers):
+            return False
+        return workload.settled and not self.pending(component)
 
     @property
     def verification(self) -> VerificationStatus | None:
@@ -136,10 +155,6 @@ class Context:
         if not result.outcome:
             return None
         tested = {name for name in (result.writer, result.reader) if name}
-        current = {p.name for p in self.members(constants.ENGINE) + self.members("") if p.digest == self.digest}
+        current = {p.name for p in self.members(constants.ENGINE) if p.digest == self.digest}
+        current |= {m.pod.name for m in self.plan.members if not m.problems}
         return result if not tested or tested & current else None
-
-
-def _template(workload: Mapping[str, Any]) -> tuple[Any, Any]:
-    annotations = workload.get("metadata", {}).get("annotations") or {}
-    return annotations.get(constants.ANNOTATION_INPUTS), annotations.get(constants.ANNOTATION_TEMPLATE)

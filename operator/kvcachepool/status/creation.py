@@ -3,6 +3,7 @@
 from typing import Final
 
 from kvcachepool import constants, names
+from kvcachepool.render.deployment import workload_name
 from kvcachepool.status.context import Context
 from kvcachepool.status.text import quote, sentence
 from kvcachepool.status.verdict import Check, Say, Verdict
@@ -23,11 +24,10 @@ def creation_check(say: Say, *components: str, rest: bool = False) -> Check:
             if owner in components or (rest and not owner):
                 return _refused(say, child, status, told)
         for component in components:
-            workload = context.workload(component)
-            if workload and workload.create_failure and not context.settled(component):
-                return say(
-                    _reason(workload.create_failure), _message(workload.create_failure, f"Pods of {workload.name} are")
-                )
+            for workload in context.observed.workloads_of(component):
+                failure = workload.create_failure
+                if failure and not context.settled(component):
+                    return say(_reason(failure), _message(failure, f"Pods of {workload.name} are"))
         return None
 
     return check
@@ -36,10 +36,12 @@ def creation_check(say: Say, *components: str, rest: bool = False) -> Check:
 def _component(context: Context, child: str) -> str:
     """The component of a child that is named `Kind/name` or `name`; empty for the engines' Service and the like."""
     name = child.rpartition("/")[2]
-    for component in (constants.MASTER, constants.STORE, constants.ENGINE):
+    for component in (constants.MASTER, constants.STORE):
         if name == names.child(context.pool.metadata.name, component):
             return component
-    return ""
+    engines = {w.name for w in context.observed.workloads_of(constants.ENGINE)}
+    current = workload_name(context.pool, constants.ENGINE, context.digest)
+    return constants.ENGINE if name in engines | {current} else ""
 
 
 def _refused(say: Say, child: str, status: int, told: str) -> Verdict:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kvcachepool import constants
+from kvcachepool.generations import unsteady
 from kvcachepool.status.context import Context
 from kvcachepool.status.creation import creation_check
 from kvcachepool.status.faults import Kind, Startup, crash_line, find_fault
@@ -72,11 +73,25 @@ def _preflight_message(line: str) -> str:
 def _fault(context: Context) -> Verdict | None:
     engines = context.pool.spec.engines
     startup = Startup(context.now, engines.startup_seconds, engines.shutdown_seconds, "spec.engines.startupSeconds")
-    fault = find_fault((*context.members(constants.ENGINE), *context.members(constants.WORKER)), startup)
+    members = (*context.members(constants.ENGINE), *context.members(constants.WORKER))
+    newest = [p for p in members if p.digest == context.digest]
+    fault = find_fault(newest, startup) or find_fault(members, startup)
     if fault is None:
         return None
     tail = f" {oom_arithmetic(context, constants.ENGINE)}" if fault.kind == "OOMKilled" else ""
-    return _say(_FAULTS[fault.kind], sentence(str(fault)) + tail)
+    return _say(_FAULTS[fault.kind], sentence(str(fault)) + tail + _stopped(context))
+
+
+def _stopped(context: Context) -> str:
+    """What a fault means for a move between generations."""
+    if not context.formers:
+        return ""
+    serving = [p for p in context.ready_engines if p.digest != context.digest]
+    former = serving[0].digest if serving else context.formers[-1].digest
+    return (
+        f" The move to schema {context.digest} has stopped; {plural(len(serving), 'engine')} of schema {former} "
+        "serve on. Correct the spec, or put the former one back."
+    )
 
 
 def _scaled_to_zero(context: Context) -> Verdict | None:
@@ -85,14 +100,38 @@ def _scaled_to_zero(context: Context) -> Verdict | None:
     return _say("ScaledToZero", "No engine is wanted: spec.engines.replicas is 0.")
 
 
+def _moving(context: Context) -> Verdict | None:
+    """Engines of more than one schema."""
+    pods = context.members(constants.ENGINE)
+    former = [p for p in pods if p.owned and p.digest != context.digest]
+    if not context.formers and not former:
+        return None
+    moved = [p for p in pods if p.digest == context.digest]
+    ready, restless = len(context.ready_engines), [p.name for p in moved if unsteady(p)]
+    loading = [p.name for p in moved if not p.ready]
+    ending = [p.name for p in context.observed.pods if p.component == constants.ENGINE and p.deleting]
+    if context.plan.waiting is not None:
+        tail = f" The move waits: {sentence(context.plan.waiting.message)}"
+    elif restless:
+        tail = f" The move waits, since pods restart again and again: {listing(restless)}."
+    elif loading:
+        tail = f" Loading, at most {context.pool.spec.engines.startup_seconds} s each: {listing(loading)}."
+    else:
+        tail = f" Ending: {listing(ending)}." if ending else ""
+    digests = listing(sorted({p.digest for p in former} or {w.digest for w in context.formers}))
+    return _say(
+        "RollingOut",
+        f"{len(moved)} of {plural(context.desired, 'engine')} run schema {context.digest}, {len(former)} still "
+        f"{digests}; {ready} ready in all.{tail}",
+    )
+
+
 def _rolling_out(context: Context) -> Verdict | None:
     workload, pods = context.workload(constants.ENGINE), context.members(constants.ENGINE)
     if workload is None or not pods:
         return None
     updated = 0 if context.outdated(constants.ENGINE) else workload.updated
-    # With a surge the new pods can all be there while former ones still end.
-    former = any(p.owned and p.digest != context.digest for p in pods)
-    if len(pods) <= updated and not former:
+    if len(pods) <= updated:
         return None
     ready, moved = len(context.ready_engines), min(updated, context.desired)
     return _say(
@@ -124,6 +163,7 @@ CHECKS: Sequence[Check] = (
     _waiting,
     _fault,
     _scaled_to_zero,
+    _moving,
     _rolling_out,
     _progressing,
     _all_ready,

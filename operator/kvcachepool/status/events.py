@@ -1,10 +1,13 @@
 """What changed between two statuses, as Kubernetes events."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from kvcachepool.api import Condition, PoolStatus
+from kvcachepool.plan_types import Plan
 from kvcachepool.status.reasons import reasons_of
+from kvcachepool.status.text import sentence
 
 _SUMMARIES: Final = ("Available", "Ready")
 """Follow from other conditions: False before anything has started is not news."""
@@ -17,6 +20,39 @@ class Event:
     type: Literal["Normal", "Warning"]
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodEvent:
+    """One event on a user's pod."""
+
+    pod: str
+    uid: str
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+def pod_transitions(previous: PoolStatus, current: PoolStatus, plan: Plan) -> tuple[PodEvent, ...]:
+    """Events for users' pods that the status names because they differ, and for those that do so no more."""
+    before, after = _mismatches(previous), _mismatches(current)
+    uids = {member.pod.name: member.pod.uid for member in plan.members}
+    differing = {member.pod.name for member in plan.members if member.problems}
+    events = []
+    for name in sorted(before.keys() | after.keys()):
+        if name not in uids or before.get(name) == after.get(name):
+            continue
+        if name in after:
+            message = f"{sentence(after[name])} The pod gets no traffic from the pool and is not probed."
+            events.append(PodEvent(name, uids[name], "Warning", "SchemaMismatch", message))
+        elif name not in differing:
+            message = "The pod has the pool's cache schema now."
+            events.append(PodEvent(name, uids[name], "Normal", "AllAlike", message))
+    return tuple(events)
+
+
+def _mismatches(status: PoolStatus) -> Mapping[str, str]:
+    return {m.name: m.difference for m in status.members.mismatches} if status.members is not None else {}
 
 
 def transitions(previous: PoolStatus, current: PoolStatus) -> tuple[Event, ...]:

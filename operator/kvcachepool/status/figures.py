@@ -1,11 +1,28 @@
 """The figures of the status, rounded so that a steady pool's status does not change."""
 
+from collections import Counter
+from typing import Final
+
 from kvcachepool import constants, names
-from kvcachepool.api.status import EnginesStatus, HitRateStatus, SchemaStatus, StoreStatus
+from kvcachepool.api.status import (
+    EnginesStatus,
+    GenerationStatus,
+    HitRateStatus,
+    MembersStatus,
+    MismatchStatus,
+    SchemaStatus,
+    StoreStatus,
+)
 from kvcachepool.facts import RATE_WINDOW_SECONDS
 from kvcachepool.quantity import format_bytes, human_bytes
+from kvcachepool.status.admitted import admitted
 from kvcachepool.status.context import Context
 from kvcachepool.status.master_memory import estimate
+from kvcachepool.status.text import shorten
+
+_MOST_NAMED: Final = 32
+"""Pods that the status names one by one, and that get an Event."""
+_LONGEST: Final = 400
 
 
 def schema_status(context: Context) -> SchemaStatus:
@@ -13,7 +30,15 @@ def schema_status(context: Context) -> SchemaStatus:
     planned = context.plan.schema
     if planned is None or planned.digest != context.digest:
         return context.pool.status.schema_
-    return SchemaStatus(digest=planned.digest, canonical=planned.canonical)
+    former = context.previous_digest
+    counted = context.observed.keys_by_prefix
+    return SchemaStatus(
+        digest=planned.digest,
+        canonical=planned.canonical,
+        previous_digest=former,
+        previous_keys=_two_digits(counted.get(former, 0)) if former and counted is not None else None,
+        admitted=admitted(context.pool, context.plan, context.observed),
+    )
 
 
 def store_status(context: Context) -> StoreStatus | None:
@@ -52,6 +77,36 @@ def engines_status(context: Context) -> EnginesStatus:
         summary=f"{len(ready)}/{context.desired}",
         selector=",".join(f"{label}={value}" for label, value in sorted(selector.items())),
         template_outdated=bool(context.plan.outdated),
+        generations=_generations(context),
+    )
+
+
+def _generations(context: Context) -> list[GenerationStatus]:
+    if not context.formers:
+        return []
+    ready = Counter(pod.digest for pod in context.ready_engines)
+    here = context.workload(constants.ENGINE)
+    desired = {context.digest: here.replicas if here is not None else 0}
+    desired |= {former.digest: former.replicas for former in reversed(context.formers)}
+    return [GenerationStatus(digest=digest, desired=count, ready=ready[digest]) for digest, count in desired.items()]
+
+
+def members_status(context: Context) -> MembersStatus | None:
+    """None when no user has a pod in the pool; while a spec is refused, as it was."""
+    if context.refused:
+        return context.pool.status.members
+    found = context.plan.members
+    if not found:
+        return None
+    apart = [m for m in found if m.problems]
+    return MembersStatus(
+        joined=len(found) - len(apart),
+        serving=sum(m.pod.uid in context.plan.routed for m in found),
+        mismatched=len(apart),
+        mismatches=[
+            MismatchStatus(name=m.pod.name, difference=shorten("; ".join(m.problems), _LONGEST))
+            for m in apart[:_MOST_NAMED]
+        ],
     )
 
 

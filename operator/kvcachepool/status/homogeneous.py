@@ -3,43 +3,21 @@
 A webhook sees neither the defaults of an image nor what is edited later, so this repeats every check on what runs.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
 
 from kvcachepool import constants
-from kvcachepool.facts import ContainerFacts, PodFacts
-from kvcachepool.schema import CacheSchema
-from kvcachepool.schema.observed import differences
+from kvcachepool.facts import PodFacts
+from kvcachepool.membership import AGREE, declared, labels, reported
 from kvcachepool.status.context import Context
-from kvcachepool.status.text import listing, plural
+from kvcachepool.status.text import capital, listing, plural
 from kvcachepool.status.verdict import Check, Verdict, not_accepted, speaker
 
 _say = speaker("SchemaHomogeneous")
 
-_SEED: Final = "PYTHONHASHSEED"
-_AGREE: Final = (
-    "block_size",
-    "cache_dtype",
-    "effective_attention_block_size",
-    "enable_prefix_caching",
-    "hash_block_size",
-    "kv_cache_dtype_skip_layers",
-    "kv_cache_layout",
-    "mamba_block_size",
-    "mamba_cache_dtype",
-    "mamba_cache_mode",
-    "mamba_ssm_cache_dtype",
-    "prefix_caching_hash_algo",
-    "prefix_match_unit",
-    "sliding_window",
-)
-"""Labels of `vllm:cache_config_info` (vLLM 0.32, 0.33) that change a key or a byte of the cache. Others, such as the
-number of blocks, may differ between engines."""
 
-
-def _members(context: Context) -> tuple[PodFacts, ...]:
-    """Pods that hash or store: engines, store pods and the user's own. The master does neither."""
-    return tuple(p for c in (constants.ENGINE, constants.STORE, "") for p in context.members(c))
+def _own(context: Context) -> tuple[PodFacts, ...]:
+    """The operator's pods that hash or store. The master does neither."""
+    return tuple(p for c in (constants.ENGINE, constants.STORE) for p in context.members(c))
 
 
 def _leaving(context: Context, pod: PodFacts) -> bool:
@@ -60,47 +38,31 @@ def _no_schema(context: Context) -> Verdict | None:
 
 
 def _mismatch(context: Context) -> Verdict | None:
-    staying = [pod for pod in _members(context) if not _leaving(context, pod)]
+    staying = [pod for pod in _own(context) if not _leaving(context, pod)]
     found = [f"pod {pod.name}: {text}" for pod in staying for text in _differences(context, pod)]
-    found += _disagreements(context, staying)
+    members = [m for m in context.plan.members if m.problems]
+    found += [f"pod {m.pod.name}: {text}" for m in members for text in m.problems]
+    alike = [m.pod for m in context.plan.members if not m.problems]
+    found += _disagreements(context, [*staying, *alike])
     if not found:
         return None
     more = f" And {plural(len(found) - 2, 'more difference')}." if len(found) > 2 else ""
+    apart = f" No traffic or probe goes to {listing(m.pod.name for m in members)}." if members else ""
     return _say(
-        "SchemaMismatch", f"{'; '.join(found[:2])}.{more} Give the pod the pool's value, or take it out of the pool."
+        "SchemaMismatch",
+        f"{'; '.join(found[:2])}.{more}{apart} Give the pod the pool's value, or take it out of the pool.",
     )
 
 
 def _differences(context: Context, pod: PodFacts) -> Iterator[str]:
     schema, main = context.plan.schema, pod.main
     assert schema is not None
-    if pod.digest != schema.digest and (pod.digest or pod.component != constants.STORE):
-        yield f"label {constants.LABEL_SCHEMA} is {pod.digest or 'unset'}, the pool has {schema.digest}"
+    yield from labels(schema, pod)
     if main is not None:
-        yield from _declared(schema, pod, main)
+        yield from declared(schema, pod, main)
     engine = context.engine(pod)
     if engine is not None and engine.cache_config is not None:
-        yield from _reported(context.plan.expected_engine_settings, engine.cache_config)
-
-
-def _declared(schema: CacheSchema, pod: PodFacts, main: ContainerFacts) -> Iterator[str]:
-    for difference in differences(schema, main, hashes_only=pod.component == constants.STORE):
-        if difference.field == "hashSeed" and _SEED in main.env_refs:
-            yield f"{_SEED} comes from a reference, the pool needs it as the literal value {difference.expected}"
-        else:
-            yield f"container {main.name}: {difference}"
-
-
-def _reported(expected: Mapping[str, str], reported: Mapping[str, str]) -> Iterator[str]:
-    """Labels that a version of the engine does not have say nothing."""
-    for label, value in sorted(expected.items()):
-        actual = reported.get(label, value)
-        if _canonical(label, actual) != _canonical(label, value):
-            yield f"the engine reports {label} {actual}, the pool has {value}"
-
-
-def _canonical(label: str, value: str) -> str | int | None:
-    return CacheSchema.of({"kvCacheDtype": value}).get("kvCacheDtype") if label == "cache_dtype" else value
+        yield from reported(context.plan.expected_engine_settings, engine.cache_config)
 
 
 def _disagreements(context: Context, pods: Sequence[PodFacts]) -> Iterator[str]:
@@ -110,7 +72,7 @@ def _disagreements(context: Context, pods: Sequence[PodFacts]) -> Iterator[str]:
         for pod in pods
         if (engine := context.engine(pod)) is not None and engine.cache_config is not None
     ]
-    for label in _AGREE:
+    for label in AGREE:
         values = [(name, config[label]) for name, config in configs if label in config]
         if label in context.plan.expected_engine_settings or not values:
             continue
@@ -120,7 +82,7 @@ def _disagreements(context: Context, pods: Sequence[PodFacts]) -> Iterator[str]:
 
 
 def _rolling_out(context: Context) -> Verdict | None:
-    leaving = [p.name for p in _members(context) if _leaving(context, p) and any(_differences(context, p))]
+    leaving = [p.name for p in _own(context) if _leaving(context, p) and any(_differences(context, p))]
     if not leaving:
         return None
     return _say("RollingOut", f"{plural(len(leaving), 'pod')} of a former schema will be replaced: {listing(leaving)}.")
@@ -150,9 +112,19 @@ def _unreachable(context: Context) -> Verdict | None:
     )
 
 
+def _not_readable(context: Context) -> Verdict | None:
+    found = [f"pod {m.pod.name}: {text}" for m in context.plan.members for text in m.unknown]
+    if not found:
+        return None
+    more = f" And {len(found) - 2} more." if len(found) > 2 else ""
+    return _say("NotReadable", f"Nothing differs as far as it can be seen, but {'; '.join(found[:2])}.{more}")
+
+
 def _all_alike(context: Context) -> Verdict:
-    members = _members(context)
-    return _say("AllAlike", f"{plural(len(members), 'member')} with schema {context.digest}, declared and observed.")
+    count = len(_own(context)) + len(context.plan.members)
+    idle = [f"pod {m.pod.name} gets no traffic: {m.obstacle}" for m in context.plan.members if m.obstacle]
+    note = f" {capital(idle[0])}." if idle else ""
+    return _say("AllAlike", f"{plural(count, 'member')} with schema {context.digest}, declared and observed.{note}")
 
 
 CHECKS: Sequence[Check] = (
@@ -162,5 +134,6 @@ CHECKS: Sequence[Check] = (
     _rolling_out,
     _no_members,
     _unreachable,
+    _not_readable,
     _all_alike,
 )

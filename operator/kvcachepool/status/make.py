@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from kvcachepool import constants
+from kvcachepool import constants, names
 from kvcachepool.api import Condition, KVCachePool, PoolStatus
 from kvcachepool.api.status import VerificationStatus
 from kvcachepool.facts import Observed
@@ -17,7 +17,7 @@ from kvcachepool.plan_types import Plan
 from kvcachepool.status import accepted, effective, engines, hardware, homogeneous, reuse, store, summary, transport
 from kvcachepool.status.advice import advice
 from kvcachepool.status.context import Context
-from kvcachepool.status.figures import engines_status, hit_rate_status, schema_status, store_status
+from kvcachepool.status.figures import engines_status, hit_rate_status, members_status, schema_status, store_status
 from kvcachepool.status.reasons import CONDITIONS
 from kvcachepool.status.verdict import Check, Verdict, first, speaker
 
@@ -44,10 +44,12 @@ def make_status(pool: KVCachePool, plan: Plan, observed: Observed, now: datetime
         observed_generation=pool.metadata.generation,
         replicas=len(context.members(constants.ENGINE)),
         backend=pool.spec.backend.name,
+        label=names.pool_label(pool.metadata.name),
         conditions=_conditions(pool.status, verdicts, pool.metadata.generation, now),
         schema_=schema_status(context),
         store=store_status(context),
         engines=engines_status(context),
+        members=members_status(context),
         hit_rate=hit_rate_status(context),
         verification=context.verification or VerificationStatus(),
         transport=transport.protocols(context),

@@ -13,7 +13,8 @@ SCHEMA_HOMOGENEOUS: Final = ConditionInfo(
         Reason(
             "SchemaMismatch",
             "False",
-            "A member has another schema; the message names pod, field and both values.",
+            "A member has another schema; the message names pod, field and both values. A pod of your own that differs "
+            "gets no traffic from the pool's Service, and an Event.",
             "Give the pod the pool's value, or take it out of the pool (label kvcachepool.io/pool).",
         ),
         Reason("RollingOut", "Unknown", "Pods of the former schema are being replaced.", "Wait.", passing=True),
@@ -23,6 +24,12 @@ SCHEMA_HOMOGENEOUS: Final = ConditionInfo(
             "No engine is ready, so there is nothing to compare.",
             "See EnginesReady.",
             passing=True,
+        ),
+        Reason(
+            "NotReadable",
+            "Unknown",
+            "Something of a pod of your own cannot be told: a variable from a Secret, or the engine's own settings.",
+            "Give the variable as a literal value, or allow the operator to reach port 8000 of the pod.",
         ),
         Reason(
             "EnginesUnreachable",
