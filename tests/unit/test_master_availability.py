@@ -20,6 +20,7 @@ from tests.nodes import node
 from tests.pools import invalid, pool
 from tests.status_scenes import GIB, Case, See, both, container, healthy, main_with, master, pods, seen, trend
 from tests.unit.probe_fakes import free_ports, raw_server  # noqa: F401
+from tests.unit.test_inject import complete, env_of, first, ready, refusal, user_pod
 from tests.unit.test_observe_gather import FakeCluster, raw_pod
 
 ETCD = ["etcd-0.etcd.infra:2379", "etcd-1.etcd.infra:2379"]
@@ -154,6 +155,14 @@ def test_a_password_in_an_address_is_never_shown():
 def test_a_port_that_does_not_exist_is_refused(port: str):
     (message,) = invalid({"store": {"master": {"external": {"address": f"mooncake.cache.svc:{port}"}}}})
     assert "must be host:port" in message
+
+
+def test_ones_own_engines_are_told_the_same_and_may_not_say_otherwise():
+    subject = ready(HA)
+    container = first(complete(user_pod(), subject))
+    assert env_of(container)["MC_STORE_CLUSTER_ID"] == "team-a/demo"
+    other = user_pod(env=[{"name": "MC_STORE_CLUSTER_ID", "value": "team-b/demo"}])
+    assert "MC_STORE_CLUSTER_ID is set otherwise than the pool needs it" in refusal(other, subject)
 
 
 STAND_BY = pods(MASTER, only=1, ready=False)
