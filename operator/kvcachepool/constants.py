@@ -53,6 +53,8 @@ PREFLIGHT_CONTAINER: Final = "preflight"
 WAIT_CONTAINER: Final = "wait-for-master"
 """Init container of an engine pod; ends when the master's RPC port accepts a connection."""
 
+ENGINE_KINDS: Final = {"Deployment": "apps/v1", "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}
+"""What a generation of engines can be, with the API version: engines on one node each, or over several."""
 ENGINE_PORT: Final = 8000
 MASTER_RPC_PORT: Final = 50051
 MASTER_HTTP_PORT: Final = 9003

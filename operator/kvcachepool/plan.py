@@ -38,7 +38,7 @@ from kvcachepool.render.deployment import Workload, deployment, workload_name
 from kvcachepool.render.engine import engine_env, engine_memory, engine_workload
 from kvcachepool.render.leader_worker_set import leader_worker_set
 from kvcachepool.render.members import ENGINES_SERVICE, listed, member_slices
-from kvcachepool.render.rollout import API_VERSIONS, as_it_runs, keep_running, other_template
+from kvcachepool.render.rollout import as_it_runs, keep_running, other_template
 from kvcachepool.render.service import service
 from kvcachepool.schema import CacheSchema
 from kvcachepool.settings import Settings
@@ -59,7 +59,7 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     current, formers = generations(observed, workload_name(pool, constants.ENGINE, schema.digest))
     waiting = _waiting(parts, observed, current)
     workloads = list(backend.workloads(pool, settings))
-    hardware = match_hardware(pool, parts, workloads, observed, settings, current=current.name)
+    hardware = match_hardware(pool, parts, workloads, observed, settings, digest=schema.digest)
     if waiting is None:
         workloads.append(
             engine_workload(pool, settings, schema, parts, need=hardware.need, choice=hardware.engine.choice)
@@ -70,14 +70,14 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
         desired = _rendered(pool, workload)
         live = observed.children.get((desired["kind"], desired["metadata"]["name"]))
         final, kept = keep_running(desired, live)
+        replaces = live is not None and other_template(final, live)
         if workload.component != constants.ENGINE:
             deployments.append(final)
-        elif _held(pool, hardware, final, live):
+        elif _held(pool, hardware, new=live is None or replaces):
             waiting = Finding("WaitingForNodes", "engines are made, or changed, once a node fits them")
             continue
         else:
-            replaces = live is not None and other_template(final, live)
-            deployments += _moved(final, observed, _step(pool, current, formers, replaces=replaces))
+            deployments += _moved(final, observed, formers, _step(pool, current, formers, replaces=replaces))
         if kept:
             outdated.append(workload.component)
     settings_reported = _engine_settings(schema)
@@ -107,11 +107,10 @@ def _engine_service(pool: KVCachePool) -> Json:
     return service(pool, constants.ENGINE, ENGINES_SERVICE, {"http": (constants.ENGINE_PORT, engine_port(pool))})
 
 
-def _held(pool: KVCachePool, hardware: HardwareMatch, desired: Json, live: Mapping[str, Any] | None) -> bool:
-    """Whether engines must wait for a node. A change that replaces no pod, such as of replicas, need not."""
-    if hardware.engine.placeable or pool.spec.engines.when_no_node_fits == "Create":
-        return False
-    return live is None or other_template(desired, live)
+def _held(pool: KVCachePool, hardware: HardwareMatch, *, new: bool) -> bool:
+    """Whether engines must wait for a node; all generations stay as they are then. A change that makes or replaces no
+    pod of the current one, such as of replicas or of the move's next step, need not wait."""
+    return new and not hardware.engine.placeable and pool.spec.engines.when_no_node_fits == "Wait"
 
 
 def _rendered(pool: KVCachePool, workload: Workload) -> Json:
@@ -161,12 +160,13 @@ def _step(pool: KVCachePool, current: Generation, formers: Sequence[Generation],
     return next_step(engines.replicas, engines.max_surge, current, formers)
 
 
-def _moved(desired: Json, observed: Observed, step: Step) -> list[Json]:
-    """The engines' Deployments with as many engines as the step says, former ones first: they make room."""
+def _moved(desired: Json, observed: Observed, formers: Sequence[Generation], step: Step) -> list[Json]:
+    """The engines' workloads with as many engines as the step says, former ones first: they make room."""
     rest = [
-        as_it_runs(kind, live, step.formers[name])
-        for (kind, name), live in sorted(observed.children.items(), key=lambda item: item[0])
-        if kind in API_VERSIONS and name in step.formers
+        as_it_runs(kind, observed.children[kind, former.name], step.formers[former.name])
+        for former in formers
+        for kind in constants.ENGINE_KINDS
+        if (kind, former.name) in observed.children
     ]
     return [*rest, desired | {"spec": desired["spec"] | {"replicas": step.current}}]
 
@@ -199,7 +199,7 @@ def _unwanted(
     from it."""
     wanted = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
     for kind, name in sorted(observed.children):
-        empty = kind in API_VERSIONS and name in drained
+        empty = kind in constants.ENGINE_KINDS and name in drained
         if empty or ((all_of_them or kind == "EndpointSlice") and (kind, name) not in wanted):
             yield kind, name
 

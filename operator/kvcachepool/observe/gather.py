@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from kvcachepool.api import KVCachePool
-from kvcachepool.constants import ENGINE, MASTER
-from kvcachepool.facts import ContainerFacts, EngineFacts, MasterFacts, Object, Observed, PodFacts
+from kvcachepool.constants import ENGINE, ENGINE_KINDS, MASTER
+from kvcachepool.facts import ContainerFacts, EngineFacts, MasterFacts, Object, Observed, PodFacts, WorkloadFacts
 from kvcachepool.observe.engine import read_engine
 from kvcachepool.observe.environment import SourceReader, resolved
 from kvcachepool.observe.http import HttpReader
@@ -25,7 +25,6 @@ from kvcachepool.observe.references import ReferenceReader, missing
 _LOG = logging.getLogger(__name__)
 _CONCURRENT_ENGINES: Final = 64
 """Engines asked at once in one pass: bounds memory (their pages are up to 200 KB) without slowing other pools."""
-_WORKLOADS: Final = frozenset({"Deployment", "LeaderWorkerSet"})
 _LOGS_PER_PASS: Final = 8
 _LOG_LINES: Final = 2000
 _LOG_BYTES: Final = 1024 * 1024
@@ -54,7 +53,7 @@ async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory:
     """Observe the pool. `now` is epoch seconds. Takes at most a few seconds, whatever hangs."""
     uid = pool.metadata.uid
     children = {name: raw for name, raw in io.children(pool.key).items() if owned_by(raw, uid)}
-    deployments = {name: workload_facts(raw) for (kind, name), raw in children.items() if kind in _WORKLOADS}
+    deployments = _workloads(pool, children)
     pods = [pod_facts(raw, deployments.keys()) for raw in io.pods(pool.key)]
     pods.sort(key=lambda pod: pod.name)
     pods = await resolved(pods, pool.metadata.namespace, io, memory, now)
@@ -85,6 +84,14 @@ async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory:
         store_trend=memory.master.trend(now),
         verification=memory.probe.result,
     )
+
+
+def _workloads(pool: KVCachePool, children: Mapping[tuple[str, str], Object]) -> dict[str, WorkloadFacts]:
+    """By name. While a generation changes between one node an engine and several, there is one of each kind: the wanted
+    one counts."""
+    wanted = "LeaderWorkerSet" if pool.spec.engines.nodes_per_engine > 1 else "Deployment"
+    kinds = sorted(ENGINE_KINDS, key=lambda kind: kind == wanted)
+    return {name: workload_facts(raw) for kind in kinds for (found, name), raw in children.items() if found == kind}
 
 
 def _asked(pod: PodFacts) -> bool:
