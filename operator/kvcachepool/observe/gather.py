@@ -21,6 +21,7 @@ from kvcachepool.observe.master import COUNTED_KEYS, read_keys, read_master
 from kvcachepool.observe.memory import KeyCount, PoolMemory
 from kvcachepool.observe.pods import owned_by, pod_facts, workload_facts
 from kvcachepool.observe.references import ReferenceReader, missing
+from kvcachepool.observe.transports import LogReader, read_transports
 
 _LOG = logging.getLogger(__name__)
 _CONCURRENT_ENGINES: Final = 64
@@ -31,7 +32,7 @@ _LOG_BYTES: Final = 1024 * 1024
 _REREAD_LOG_SECONDS: Final = 60.0
 
 
-class ClusterReader(ReferenceReader, SourceReader, Protocol):
+class ClusterReader(ReferenceReader, SourceReader, LogReader, Protocol):
     """What a pass reads of the cluster. `pods` and `children` are answered from the watch cache."""
 
     def pods(self, key: tuple[str, str]) -> Iterable[Object]:
@@ -40,12 +41,6 @@ class ClusterReader(ReferenceReader, SourceReader, Protocol):
 
     def children(self, key: tuple[str, str]) -> Mapping[tuple[str, str], Object]:
         """Deployments, Services and ConfigMaps that carry the pool's label, by (kind, name)."""
-        ...
-
-    async def pod_log(
-        self, namespace: str, pod: str, container: str, *, previous: bool, tail_lines: int, limit_bytes: int
-    ) -> str:
-        """The end of a container's log: the last `tail_lines`, of these the first `limit_bytes`. May raise."""
         ...
 
 
@@ -59,9 +54,10 @@ async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory:
     pods = await resolved(pods, pool.metadata.namespace, io, memory, now)
     master_pod = _serving_master(pods)
     epoch = memory.traffic.epoch
-    lines, absent, master, engines = await asyncio.gather(
+    lines, absent, transports, master, engines = await asyncio.gather(
         _log_lines(pool.metadata.namespace, pods, io, memory, now),
         missing(pool, io, memory, now),
+        read_transports(pool, pods, io, memory),
         _ask_master(master_pod, http),
         _ask_engines([pod for pod in pods if pod.component in (ENGINE, "") and _asked(pod)], http),
     )
@@ -80,6 +76,7 @@ async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory:
         keys_by_prefix=memory.keys.counts,
         master=master,
         engines=engines,
+        transports=transports,
         rates=memory.traffic.rates(now),
         store_trend=memory.master.trend(now),
         verification=memory.probe.result,
