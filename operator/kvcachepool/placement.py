@@ -58,7 +58,14 @@ def _match_generation(
     hosting = _hosts(observed, constants.ENGINE, digest)
     one_product = needs_cuda(pool) and pool.spec.schema_.attention_backend is None
     for running in tried:
-        found = match_engines(candidates, observed.nodes, running=running, hosting=hosting, one_product=one_product)
+        found = match_engines(
+            candidates,
+            observed.nodes,
+            running=running,
+            hosting=hosting,
+            one_product=one_product,
+            pods=pool.spec.engines.nodes_per_engine,
+        )
         if found.placeable:
             break
     return found

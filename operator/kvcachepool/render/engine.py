@@ -110,6 +110,7 @@ def engine_need(pool: KVCachePool, parts: EngineParts) -> Need:
         device=device,
         product=engines.gpu.product or "",
         rdma=rdma.resource_name if rdma is not None else "",
+        alone=rdma is not None and rdma.host_network,
         arithmetic=str(need),
     )
 
