@@ -15,8 +15,8 @@ _say = speaker("TransportMatched")
 _CAUSES: Final = (
     "Likely causes, in this order: the pod sees no RDMA device (/sys/class/infiniband in the pod: look at the device "
     "plugin, and at spec.transport.rdma.networks or hostNetwork); memory could not be locked (IPC_LOCK does nothing "
-    "for another user than root: raise the runtime's memlock limit or set runAsUser 0); the image has no RDMA libraries "
-    "(libibverbs); a port is down or spec.transport.rdma.gidIndex is wrong."
+    "for another user than root: raise the runtime's memlock limit or set runAsUser 0); the image has no RDMA "
+    "libraries (libibverbs); a port is down or spec.transport.rdma.gidIndex is wrong."
 )
 _NAMES: Final = {"EFA": "RDMA"}
 """What the master calls a protocol, where spec.transport calls it otherwise."""
