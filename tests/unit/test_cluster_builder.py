@@ -76,6 +76,16 @@ def test_a_failed_build_leaves_nothing_that_looks_finished(fake_go: Path) -> Non
         builder.require_tools(fake_go / "cache")
 
 
+def test_a_program_for_pods_leaves_the_clusters_own_as_they_are(fake_go: Path) -> None:
+    script = (fake_go / "bin" / "go").read_text().replace("${out}coredns", "${out}deviceplugin")
+    (fake_go / "bin" / "go").write_text(script)
+    folder = builder.build_unit(builder.DEVICE_PLUGIN, fake_go / "cache")
+    assert [path.name for path in folder.iterdir()] == ["deviceplugin"]
+    assert builder.build_unit(builder.DEVICE_PLUGIN, fake_go / "cache") == folder
+    assert builder.DEVICE_PLUGIN not in builder.UNITS
+    assert folder not in builder.prune(fake_go / "cache")
+
+
 def test_prune_keeps_what_is_current(fake_go: Path) -> None:
     folder = builder.build(fake_go / "cache")
     old = fake_go / "cache" / "tools" / "0ld"
