@@ -87,6 +87,6 @@ def test_a_transfer_engine_of_the_other_cuda(
     library = base64.b64decode(text)
     needed = b"\0libibverbs.so.1\0"
     assert library.count(needed) == 1
-    ref = variant(installation, tmp_path, "cu13", {path: library.replace(needed, b"\0libcudart.so.13\0")})
+    ref = variant(installation, tmp_path, "other-runtime", {path: library.replace(needed, b"\0libcudart.so.13\0")})
     change(kube, pool, image=ref)
     failed(kube, pool, "libcudart.so.13 is missing: this image is CUDA 12, install mooncake-transfer-engine")
