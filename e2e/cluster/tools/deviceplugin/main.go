@@ -8,6 +8,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
@@ -15,6 +16,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -127,6 +129,26 @@ func register(r resource, folder string) error {
 	return err
 }
 
+// What the plugin that it stands in for accepts.
+var validName = regexp.MustCompile(`^[a-zA-Z0-9_]+$`)
+
+func validate(resources []resource) error {
+	seen := map[string]bool{}
+	for _, r := range resources {
+		if !validName.MatchString(r.Name) {
+			return fmt.Errorf("resource name %q contains invalid characters", r.Name)
+		}
+		if seen[r.Name] {
+			return fmt.Errorf("resource name %q already exists", r.Name)
+		}
+		seen[r.Name] = true
+	}
+	if len(resources) == 0 {
+		return errors.New("no resources configuration found")
+	}
+	return nil
+}
+
 func read(path string) ([]resource, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -138,7 +160,7 @@ func read(path string) ([]resource, error) {
 	if err := json.Unmarshal(text, &config); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return config.List, nil
+	return config.List, validate(config.List)
 }
 
 func main() {
@@ -148,9 +170,6 @@ func main() {
 	resources, err := read(*path)
 	if err != nil {
 		log.Fatal(err)
-	}
-	if len(resources) == 0 {
-		log.Fatalf("%s: configList is empty", *path)
 	}
 	stop := make(chan struct{})
 	done := make(chan struct{})
