@@ -1,9 +1,9 @@
 """The RDMA shared device plugin: one DaemonSet for all pools that ask for it. Pure.
 
 Source: Mellanox/k8s-rdma-shared-dev-plugin v1.5.3, README, deployment/k8s/base and pkg/resources/resources_manager.go:
-it exits, for all pools, when a resource's name has other than letters, digits and `_` after its prefix, or when two names
-differ in their prefix only. Two pools that ask for one resource with other devices cannot both be right: the older one
-is, the other is told.
+it exits, for all pools, when a resource's name has other than letters, digits and `_` after its prefix, or when two
+names differ in their prefix only. Two pools that ask for one resource with other devices cannot both be right: the
+older one is, the other is told.
 """
 
 import json
@@ -64,18 +64,17 @@ def wishes(pools: Iterable[Object]) -> DevicePluginPlan:
         name = wish.resource.rpartition("/")[2]
         if not _NAME.fullmatch(name):
             conflicts[wish.pool] = (
-                f"{_FIELD}: found {wish.resource} in spec.transport.rdma.resourceName, but the device plugin takes only "
-                "letters, digits and _ after the slash."
+                f"{_FIELD}: found {wish.resource} in spec.transport.rdma.resourceName, but the device plugin takes "
+                "only letters, digits and _ after the slash."
             )
             continue
         first = taken.setdefault(name, wish)
         if (first.resource, first.plugin) != (wish.resource, wish.plugin):
-            what = (
-                "with other settings" if first.resource == wish.resource else "while names must differ after the slash"
-            )
+            same = first.resource == wish.resource
             conflicts[wish.pool] = (
-                f"{_FIELD}: pool {'/'.join(first.pool)} asks for {first.resource} {what}, and counts because it is older; "
-                "make them agree, or name another resource."
+                f"{_FIELD}: pool {'/'.join(first.pool)} asks for {first.resource} "
+                f"{'with other settings' if same else 'while names must differ after the slash'}, and counts because "
+                "it is older; make them agree, or name another resource."
             )
             continue
         result.append(wish)
