@@ -13,11 +13,6 @@ from kvcachepool.schema import CacheSchema
 from kvcachepool.schema.member import CONFIG_FLAG
 
 Json = dict[str, Any]
-LABEL: Final = f"{constants.GROUP}/negative"
-"""On pods of the suite: the pool. They carry no label of the pool itself, so that nothing routes to them or counts
-them."""
-
-
 def variant_schema(variant: Variant) -> CacheSchema:
     """The schema of the reader, under whose digest it looks for blocks."""
     schema = backend_of(variant.pool).schema(variant.pool)
@@ -54,7 +49,7 @@ def engine_pod(pool: KVCachePool, live: Mapping[str, Any], variant: Variant, nam
             "labels": {
                 "app.kubernetes.io/name": "kvcachepool",
                 "app.kubernetes.io/component": "negative",
-                LABEL: names.pool_label(pool.metadata.name),
+                constants.LABEL_NEGATIVE: names.pool_label(pool.metadata.name),
             },
             "annotations": dict(template["metadata"].get("annotations") or {}),
             "ownerReferences": [pool.owner_reference() | {"controller": False}],
