@@ -200,8 +200,8 @@ def _settled(observed: Observed, current: Generation) -> bool:
 def _unwanted(
     objects: Sequence[Mapping[str, Any]], observed: Observed, drained: Collection[str], *, all_of_them: bool
 ) -> Iterator[tuple[str, str]]:
-    """Former generations without engines, lists of members without members and policies; the rest once engines have moved on
-    from it."""
+    """Former generations without engines, lists of members without members and policies; the rest once engines
+    have moved on from it."""
     wanted = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
     for kind, name in sorted(observed.children):
         empty = kind in API_VERSIONS and name in drained

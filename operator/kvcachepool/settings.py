@@ -81,7 +81,9 @@ class Settings:
                 else:
                     values[name] = tuple(part.strip() for part in text.split(",") if part.strip())
             except (ValueError, KeyError) as error:
-                raise ValueError(f"{variable}: found {text!r}, expected {_EXPECTED.get(annotation, annotation.__name__)}") from error
+                raise ValueError(
+                    f"{variable}: found {text!r}, expected {_EXPECTED.get(annotation, annotation.__name__)}"
+                ) from error
         settings = cls(**values)  # type: ignore[arg-type]
         _ = settings.metrics_peers  # said at start, not at the first pass
         return settings

@@ -117,7 +117,7 @@ def test_switched_off_they_are_removed_at_once_whatever_the_engines_do(how: str)
 
 @pytest.mark.parametrize("text", ["[", "{}", "[1]", '"x"'])
 def test_the_setting_is_checked_at_start(text: str) -> None:
-    with pytest.raises(ValueError, match="KVCP_METRICS_FROM|line 1"):
+    with pytest.raises(ValueError, match=r"KVCP_METRICS_FROM|line 1"):
         Settings.from_env({"KVCP_METRICS_FROM": text})
     assert Settings.from_env({"KVCP_NETWORK_POLICIES": "true"}).network_policies
     with pytest.raises(ValueError, match="KVCP_NETWORK_POLICIES: found 'yes', expected true or false"):

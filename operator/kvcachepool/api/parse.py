@@ -72,8 +72,9 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _show(value: Any, path: str) -> str:
-    """The value for a message; environment values are never shown, a Secret may have been pasted there."""
-    if ".env[" in path or isinstance(value, Mapping | list):
+    """The value for a message; never where a secret may have been pasted: values of variables, flags, and in place of
+    the name of a Secret."""
+    if any(part in path.lower() for part in (".env[", ".extraargs", "secret")) or isinstance(value, Mapping | list):
         return f"a value of type {type(value).__name__}"
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"

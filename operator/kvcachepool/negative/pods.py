@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from kvcachepool import constants, names
 from kvcachepool.api import KVCachePool
@@ -13,6 +13,8 @@ from kvcachepool.schema import CacheSchema
 from kvcachepool.schema.member import CONFIG_FLAG
 
 Json = dict[str, Any]
+
+
 def variant_schema(variant: Variant) -> CacheSchema:
     """The schema of the reader, under whose digest it looks for blocks."""
     schema = backend_of(variant.pool).schema(variant.pool)
