@@ -16,6 +16,8 @@ from kvcachepool.findings import Finding
 
 _MAX_SHOWN = 80
 _MAX_FINDINGS = 10
+_MAX_MESSAGE = 1000
+_MAX_PATH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +63,15 @@ def _finding(detail: ErrorDetails) -> Finding:
         message = f"{path}: {detail['msg'].removeprefix('Value error, ')}"
     else:
         message = f"{path}: found {_show(found, path)}; {detail['msg'][:1].lower()}{detail['msg'][1:]}"
-    return Finding("InvalidSpec", message, path)
+    return Finding("InvalidSpec", message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…", path)
 
 
 def _path(location: tuple[int | str, ...]) -> str:
     path = ""
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return path.lstrip(".") or "spec"
+    path = path.lstrip(".") or "spec"
+    return path if len(path) <= _MAX_PATH else f"{path[:_MAX_PATH]}…"
 
 
 def _show(value: Any, path: str) -> str:
