@@ -78,6 +78,7 @@ UNITS = (
         tags="no_btrfs,no_devmapper,no_zfs",
     ),
     Unit("coredns", {".": "coredns"}),
+    Unit("kube-router", {"github.com/cloudnativelabs/kube-router/v2/cmd/kube-router": "kube-router"}),
     Unit(
         "helm",
         {"helm.sh/helm/v3/cmd/helm": "helm"},

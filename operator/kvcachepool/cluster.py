@@ -57,6 +57,7 @@ RESOURCES: Mapping[str, Resource] = {
     "PersistentVolumeClaim": Resource("/api/v1", "persistentvolumeclaims"),
     "Event": Resource("/api/v1", "events"),
     "EndpointSlice": Resource("/apis/discovery.k8s.io/v1", "endpointslices"),
+    "NetworkPolicy": Resource("/apis/networking.k8s.io/v1", "networkpolicies"),
     "Deployment": Resource("/apis/apps/v1", "deployments"),
     "LeaderWorkerSet": Resource("/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
     "DaemonSet": Resource("/apis/apps/v1", "daemonsets"),

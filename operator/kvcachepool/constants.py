@@ -28,6 +28,9 @@ ANNOTATION_INPUTS: Final = f"{GROUP}/inputs-hash"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template-hash"
 """On a workload: hash of its pod template as it was rendered."""
 
+LABEL_NEGATIVE: Final = f"{GROUP}/negative"
+"""On pods of the negative suite: the pool's label value. They are no members: nothing routes to them or counts them."""
+
 LABEL_INJECT: Final = f"{GROUP}/inject"
 """On a user's pod: `"true"` asks the webhook to complete it."""
 ANNOTATION_CONTAINER: Final = f"{GROUP}/container"

@@ -15,7 +15,7 @@ The algorithm:
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from kvcachepool import constants
 from kvcachepool.api import KVCachePool
@@ -38,12 +38,16 @@ from kvcachepool.render.deployment import Workload, deployment, workload_name
 from kvcachepool.render.engine import engine_env, engine_memory, engine_workload
 from kvcachepool.render.leader_worker_set import leader_worker_set
 from kvcachepool.render.members import ENGINES_SERVICE, listed, member_slices
+from kvcachepool.render.network_policy import KIND as NETWORK_POLICY
+from kvcachepool.render.network_policy import network_policies
 from kvcachepool.render.rollout import as_it_runs, keep_running, other_template
 from kvcachepool.render.service import service
 from kvcachepool.schema import CacheSchema
 from kvcachepool.settings import Settings
 
 Json = dict[str, Any]
+_FOLLOWS_AT_ONCE: Final = frozenset({"EndpointSlice", NETWORK_POLICY})
+"""Kinds that no pod needs to go on: an unwanted one is deleted also while engines move."""
 
 
 def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan:
@@ -85,7 +89,8 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     joined = members(Expected(schema, settings_reported, name), observed)
     routed = _routed(joined, observed)
     services = [*backend.services(pool), _engine_service(pool), *member_slices(pool, routed)]
-    objects = (*services, *deployments)
+    beside = [workload.component for workload in workloads if workload.component != constants.ENGINE]
+    objects = (*network_policies(pool, settings, beside), *services, *deployments)
     drained = {former.name for former in formers if former.drained}
     moved_on = waiting is None and len(drained) == len(formers) and _settled(observed, current)
     return Plan(
@@ -195,12 +200,12 @@ def _settled(observed: Observed, current: Generation) -> bool:
 def _unwanted(
     objects: Sequence[Mapping[str, Any]], observed: Observed, drained: Collection[str], *, all_of_them: bool
 ) -> Iterator[tuple[str, str]]:
-    """Former generations without engines and lists of members without members, and the rest once engines have moved on
-    from it."""
+    """Former generations without engines, lists of members without members and policies; the rest once engines
+    have moved on from it."""
     wanted = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
     for kind, name in sorted(observed.children):
         empty = kind in constants.ENGINE_KINDS and name in drained
-        if empty or ((all_of_them or kind == "EndpointSlice") and (kind, name) not in wanted):
+        if empty or ((all_of_them or kind in _FOLLOWS_AT_ONCE) and (kind, name) not in wanted):
             yield kind, name
 
 

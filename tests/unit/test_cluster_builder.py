@@ -56,6 +56,7 @@ def test_all_programs_end_up_in_one_folder(fake_go: Path) -> None:
         "kube-apiserver",
         "kube-controller-manager",
         "kube-proxy",
+        "kube-router",
         "kube-scheduler",
         "kubectl",
         "kubelet",

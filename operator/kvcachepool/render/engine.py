@@ -204,7 +204,7 @@ def _inputs(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> Json:
     """The whole spec but what never reaches an engine pod; defaults left out, so that one added later changes
     nothing."""
     spec = pool.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    for name in ("verification", "store", "backend", "cuda", "transport"):
+    for name in ("verification", "networkPolicy", "store", "backend", "cuda", "transport"):
         spec.pop(name, None)
     engines = {k: v for k, v in spec.pop("engines", {}).items() if k not in {"replicas", "maxSurge", "whenNoNodeFits"}}
     return {"spec": spec, "engines": engines, "schema": schema.digest, "backend": parts.inputs}
