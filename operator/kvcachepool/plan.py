@@ -61,7 +61,7 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
         return Plan(schema, findings=findings)
 
     current, formers = generations(observed, workload_name(pool, constants.ENGINE, schema.digest))
-    waiting = _waiting(parts, observed, current)
+    waiting = _waiting(parts, observed, current, external=pool.store.master.external is not None)
     workloads = list(backend.workloads(pool, settings))
     hardware = match_hardware(pool, parts, workloads, observed, settings, digest=schema.digest)
     if waiting is None:
@@ -176,7 +176,7 @@ def _moved(desired: Json, observed: Observed, formers: Sequence[Generation], ste
     return [*rest, desired | {"spec": desired["spec"] | {"replicas": step.current}}]
 
 
-def _waiting(parts: EngineParts, observed: Observed, current: Generation) -> Finding | None:
+def _waiting(parts: EngineParts, observed: Observed, current: Generation, *, external: bool) -> Finding | None:
     """Why engines of this schema are not made yet. No device is held while the store starts, or for a Secret that is
     not there; engines of a former schema stay meanwhile."""
     if current.name in observed.workloads:
@@ -187,6 +187,9 @@ def _waiting(parts: EngineParts, observed: Observed, current: Generation) -> Fin
     if parts.wait_for is None:
         return None
     if any(pod.ready for pod in observed.members(constants.MASTER)):
+        return None
+    master = observed.master
+    if external and master is not None and master.reachable and master.service_ready is not False:
         return None
     host, port = parts.wait_for
     return Finding("WaitingForMaster", f"engines start once {host}:{port} accepts connections")

@@ -12,7 +12,8 @@ from kvcachepool.plan import make_plan
 from kvcachepool.settings import Settings
 
 _MASTER_IS_READY = Observed(
-    pods=(PodFacts(name="master", uid="", component=constants.MASTER, digest="", ready=True),), leader_worker_sets=True
+    pods=(PodFacts(name="master", uid="", component=constants.MASTER, digest="", ready=True),),
+    leader_worker_sets=True,
 )
 """Engines are part of the preview: the store is taken as started, and LeaderWorkerSet as installed."""
 

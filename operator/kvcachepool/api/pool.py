@@ -188,6 +188,11 @@ class KVCachePool(StatusModel):
         """The store's settings, with defaults where the user gave none."""
         return self.spec.store or Store()
 
+    @property
+    def feature(self) -> str | None:
+        """What the compatibility tables may know more about than the versions: `masterHa`."""
+        return "masterHa" if self.store.master.ha is not None else None
+
     def owner_reference(self) -> dict[str, Any]:
         """What makes the garbage collector delete a child together with its pool."""
         return {

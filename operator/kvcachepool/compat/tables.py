@@ -114,15 +114,18 @@ class KnownBad(_Row):
     engine: Specifier | None = None
     mooncake: Specifier | None = None
     backend: str | None = None
+    feature: Literal["masterHa"] | None = None
+    """Only for pools that use it."""
     effect: Literal["refuse", "warn", "note"]
     problem: Annotated[str, Field(min_length=8)]
     remedy: Annotated[str, Field(min_length=3)]
     issue: Annotated[str, Field(pattern=r"^[\w./-]+#[0-9]+$")]
 
-    def matches(self, *, engine: str, mooncake: str | None, backend: str) -> bool:
+    def matches(self, *, engine: str, mooncake: str | None, backend: str, feature: str | None = None) -> bool:
         """Whether a pool with these versions is meant."""
         return (
             self.backend in (None, backend)
+            and self.feature in (None, feature)
             and (self.engine is None or fits(engine, self.engine))
             and (self.mooncake is None or (mooncake is not None and fits(mooncake, self.mooncake)))
         )
@@ -180,9 +183,15 @@ class Tables(BaseModel):
         """The CUDA that a wheel is made for: a major version, or `none`."""
         return next((row.cuda for row in self.wheels if row.package == package), None)
 
-    def bad(self, *, engine: str, mooncake: str | None, backend: str) -> tuple[KnownBad, ...]:
+    def bad(
+        self, *, engine: str, mooncake: str | None, backend: str, feature: str | None = None
+    ) -> tuple[KnownBad, ...]:
         """The rows that mean a pool with these versions."""
-        return tuple(row for row in self.known_bad if row.matches(engine=engine, mooncake=mooncake, backend=backend))
+        return tuple(
+            row
+            for row in self.known_bad
+            if row.matches(engine=engine, mooncake=mooncake, backend=backend, feature=feature)
+        )
 
 
 def _order(version: CudaVersion) -> tuple[int, int]:

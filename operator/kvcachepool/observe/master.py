@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kvcachepool import constants
 from kvcachepool.facts import MasterFacts, Segment
 from kvcachepool.observe.http import Answer, HttpReader, parse_json
 from kvcachepool.observe.metrics_text import parse_page
@@ -35,19 +34,19 @@ COUNTED_KEYS: Final = 20_000
 """Keys up to which they are listed to be counted by schema: about 3 MB from a master that lists them under its lock."""
 
 
-async def read_master(http: HttpReader, host: str) -> MasterFacts:
+async def read_master(http: HttpReader, host: str, port: int) -> MasterFacts:
     """Ask everything at once."""
     health, segments, metrics = await asyncio.gather(
-        http.get(host, constants.MASTER_HTTP_PORT, "/health"),
-        http.get(host, constants.MASTER_HTTP_PORT, "/get_segments_detail"),
-        http.get(host, constants.MASTER_HTTP_PORT, "/metrics"),
+        http.get(host, port, "/health"),
+        http.get(host, port, "/get_segments_detail"),
+        http.get(host, port, "/metrics"),
     )
     return master_facts(health, segments, metrics)
 
 
-async def read_keys(http: HttpReader, host: str) -> Mapping[str, int] | None:
+async def read_keys(http: HttpReader, host: str, port: int) -> Mapping[str, int] | None:
     """Number of keys by what stands before their first `@`, the digest of their schema. None: it could not be read."""
-    answer = await http.get(host, constants.MASTER_HTTP_PORT, "/get_all_keys")
+    answer = await http.get(host, port, "/get_all_keys")
     return None if answer.error else keys_by_prefix(answer.text)
 
 

@@ -86,11 +86,16 @@ class Context:
 
     @property
     def segments(self) -> tuple[Segment, ...] | None:
-        """Segments that can be used; None when the master did not list any."""
+        """Segments that can be used, of an external master those of the pool's own pods; None when the master did not
+        list any."""
         master = self.observed.master
         if master is None or not master.reachable or master.segments is None:
             return None
-        return tuple(s for s in master.segments if s.status.upper() in {"", "OK"})
+        usable = tuple(s for s in master.segments if s.status.upper() in {"", "OK"})
+        if self.pool.store.master.external is None:
+            return usable
+        own = {pod.ip for pod in self.segment_owners}
+        return tuple(s for s in usable if s.host in own)
 
     def workload(self, component: str) -> WorkloadFacts | None:
         """The component's Deployment; of engines that of the schema in force."""
