@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 from kvcachepool import constants
 from kvcachepool.api import KVCachePool
-from kvcachepool.constants import ENGINE, MASTER
-from kvcachepool.facts import ContainerFacts, EngineFacts, MasterFacts, Object, Observed, PodFacts
+from kvcachepool.constants import ENGINE, ENGINE_KINDS, MASTER
+from kvcachepool.facts import ContainerFacts, EngineFacts, MasterFacts, Object, Observed, PodFacts, WorkloadFacts
 from kvcachepool.observe.engine import read_engine
 from kvcachepool.observe.environment import SourceReader, resolved
 from kvcachepool.observe.http import HttpReader
@@ -22,18 +22,18 @@ from kvcachepool.observe.master import COUNTED_KEYS, read_keys, read_master
 from kvcachepool.observe.memory import KeyCount, PoolMemory
 from kvcachepool.observe.pods import owned_by, pod_facts, workload_facts
 from kvcachepool.observe.references import ReferenceReader, missing
+from kvcachepool.observe.transports import LogReader, read_transports
 
 _LOG = logging.getLogger(__name__)
 _CONCURRENT_ENGINES: Final = 64
 """Engines asked at once in one pass: bounds memory (their pages are up to 200 KB) without slowing other pools."""
-_WORKLOADS: Final = frozenset({"Deployment", "LeaderWorkerSet"})
 _LOGS_PER_PASS: Final = 8
 _LOG_LINES: Final = 2000
 _LOG_BYTES: Final = 1024 * 1024
 _REREAD_LOG_SECONDS: Final = 60.0
 
 
-class ClusterReader(ReferenceReader, SourceReader, Protocol):
+class ClusterReader(ReferenceReader, SourceReader, LogReader, Protocol):
     """What a pass reads of the cluster. `pods` and `children` are answered from the watch cache."""
 
     def pods(self, key: tuple[str, str]) -> Iterable[Object]:
@@ -44,26 +44,21 @@ class ClusterReader(ReferenceReader, SourceReader, Protocol):
         """Deployments, Services and ConfigMaps that carry the pool's label, by (kind, name)."""
         ...
 
-    async def pod_log(
-        self, namespace: str, pod: str, container: str, *, previous: bool, tail_lines: int, limit_bytes: int
-    ) -> str:
-        """The end of a container's log: the last `tail_lines`, of these the first `limit_bytes`. May raise."""
-        ...
-
 
 async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory: PoolMemory, now: float) -> Observed:
     """Observe the pool. `now` is epoch seconds. Takes at most a few seconds, whatever hangs."""
     uid = pool.metadata.uid
     children = {name: raw for name, raw in io.children(pool.key).items() if owned_by(raw, uid)}
-    deployments = {name: workload_facts(raw) for (kind, name), raw in children.items() if kind in _WORKLOADS}
+    deployments = _workloads(pool, children)
     pods = [pod_facts(raw, deployments.keys()) for raw in io.pods(pool.key)]
     pods.sort(key=lambda pod: pod.name)
     pods = await resolved(pods, pool.metadata.namespace, io, memory, now)
     where = _where(pool, pods)
     epoch = memory.traffic.epoch
-    lines, absent, master, engines = await asyncio.gather(
+    lines, absent, transports, master, engines = await asyncio.gather(
         _log_lines(pool.metadata.namespace, pods, io, memory, now),
         missing(pool, io, memory, now),
+        read_transports(pool, pods, io, memory),
         _ask_master(where, http),
         _ask_engines([pod for pod in pods if pod.component in (ENGINE, "") and _asked(pod)], http),
     )
@@ -83,10 +78,19 @@ async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory:
         keys_by_prefix=memory.keys.counts,
         master=master,
         engines=engines,
+        transports=transports,
         rates=memory.traffic.rates(now),
         store_trend=memory.master.trend(now),
         verification=memory.probe.result,
     )
+
+
+def _workloads(pool: KVCachePool, children: Mapping[tuple[str, str], Object]) -> dict[str, WorkloadFacts]:
+    """By name. While a generation changes between one node an engine and several, there is one of each kind: the wanted
+    one counts."""
+    wanted = "LeaderWorkerSet" if pool.spec.engines.nodes_per_engine > 1 else "Deployment"
+    kinds = sorted(ENGINE_KINDS, key=lambda kind: kind == wanted)
+    return {name: workload_facts(raw) for kind in kinds for (found, name), raw in children.items() if found == kind}
 
 
 def _asked(pod: PodFacts) -> bool:

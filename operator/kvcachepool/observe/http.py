@@ -89,6 +89,8 @@ class HttpReader:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"Accept-Encoding": "identity", "User-Agent": "kvcachepool-operator"},
                 timeout=aiohttp.ClientTimeout(total=None),
+                # unasked-for compression: a few KB could become gigabytes
+                auto_decompress=False,
             )
         return self._session
 

@@ -27,6 +27,8 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "put_alloc_failures": ("master_put_start_alloc_failures_total",),
 }
 _NAMES: Final = frozenset(name for names in _FIELDS.values() for name in names)
+_MOST: Final = 2**62
+"""Of any figure; more is no figure, and does not fit into a status."""
 _MAX_SEGMENTS: Final = 20_000
 COUNTED_KEYS: Final = 20_000
 """Keys up to which they are listed to be counted by schema: about 3 MB from a master that lists them under its lock."""
@@ -91,7 +93,7 @@ def _counters(metrics: Answer) -> tuple[dict[str, int | None], str]:
     found: dict[str, int | None] = {}
     for field, names in _FIELDS.items():
         values = [value for value in map(page.total, names) if value is not None]
-        found[field] = int(sum(values)) if values and sum(values) >= 0 else None
+        found[field] = int(sum(values)) if values and 0 <= sum(values) <= _MOST else None
     return found, ""
 
 
@@ -112,11 +114,12 @@ def _segment(row: Mapping[str, Any]) -> Segment:
         name=_text(row.get("segment_name")),
         endpoint=endpoint,
         protocol=_text(row.get("protocol")),
-        size=size if isinstance(size, int) and not isinstance(size, bool) else 0,
+        size=size if isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= _MOST else 0,
         status=_text(row.get("status")),
         host=endpoint.rpartition(":")[0].strip("[]"),
     )
 
 
 def _text(value: object) -> str:
-    return value[:256] if isinstance(value, str) else ""
+    """Without what cannot be written as UTF-8: JSON may hold halves of surrogate pairs."""
+    return value[:256].encode("utf-8", "replace").decode() if isinstance(value, str) else ""

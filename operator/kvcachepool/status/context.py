@@ -13,7 +13,6 @@ from kvcachepool.facts import EngineFacts, Observed, PodFacts, Segment, Workload
 from kvcachepool.plan_types import Plan
 from kvcachepool.render.rollout import other_template
 
-_WORKLOADS = frozenset({"Deployment", "LeaderWorkerSet"})
 _ENDED = frozenset({"Failed", "Succeeded"})
 """Phases of pods that stay only as a record: an evicted pod has been replaced already."""
 
@@ -119,7 +118,7 @@ class Context:
         for item in self.plan.objects:
             labels = item.get("metadata", {}).get("labels", {})
             found = (labels.get(constants.LABEL_COMPONENT), labels.get(constants.LABEL_SCHEMA, ""))
-            if item.get("kind") in _WORKLOADS and found == (component, digest):
+            if item.get("kind") in constants.ENGINE_KINDS and found == (component, digest):
                 return item
         return None
 
