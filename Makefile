@@ -1,6 +1,8 @@
 # make demo     a pool of two real engines on a real cluster, to Ready and verified reuse
 # make test     every test
 # make negative every case of the negative suite, with real engines; half an hour
+# make drill    every drill, with real engines and store; writes docs/drills-report.md; half an hour
+# make soak     ten minutes of kills, edits and scale changes under requests
 # make verify   generated files are current, style, types and layers hold
 # make bench    figures, as ratios against a reference of the same run
 # make clean    stops the cluster and removes the environment; the cache of builds stays
@@ -12,7 +14,7 @@ STAGE := hack/stage
 CACHE := $(or $(KVCP_CACHE),$(HOME)/.cache/kvcachepool)
 PYTEST := $(PY) -m pytest -q
 
-.PHONY: negative help setup tools images cluster-up cluster-down demo demo-down test test-fast test-cluster verify generate fmt lock bench clean
+.PHONY: drill soak negative help setup tools images cluster-up cluster-down demo demo-down test test-fast test-cluster verify generate fmt lock bench clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -54,6 +56,12 @@ test-cluster: tools images
 
 negative: tools images
 	@$(STAGE) "negative suite" env KVCP_NEGATIVE=all $(PYTEST) -s e2e/tests/test_negative.py
+
+drill: tools images
+	@$(STAGE) "drills" env KVCP_DRILLS=all $(PYTEST) -s e2e/tests/test_drills.py
+
+soak: tools images
+	@$(STAGE) "soak" env KVCP_SOAK_SECONDS=600 $(PYTEST) -s e2e/tests/test_soak.py
 
 generate: setup
 	@$(PY) -m hack.generate
