@@ -53,6 +53,10 @@ PREFLIGHT_CONTAINER: Final = "preflight"
 WAIT_CONTAINER: Final = "wait-for-master"
 """Init container of an engine pod; ends when the master's RPC port accepts a connection."""
 
+FAILURE_POLICY: Final = "recompute"
+"""What an engine does with a block that it cannot load, always said explicitly: vLLM's own default became `fail`, HTTP
+500 for the request (vllm#34896). The table of known faults says with which versions it does not hold."""
+
 ENGINE_PORT: Final = 8000
 MASTER_RPC_PORT: Final = 50051
 MASTER_HTTP_PORT: Final = 9003

@@ -176,3 +176,8 @@ def test_known_bad_rows_mean_what_they_say() -> None:
     assert issues(engine="0.33.0", mooncake="0.3.13.post1", backend="mooncake") == set()
     assert issues(engine="0.28.1", mooncake="0.3.12.post1", backend="mooncake") == {"vllm#54870", "Mooncake#3314"}
     assert issues(engine="0.28.1", mooncake=None, backend="native") == set()
+    assert issues(engine="0.31.0", mooncake="0.3.13.post1", backend="mooncake", hybrid=True) == {"vllm#45474"}
+    assert issues(engine="0.32.0", mooncake="0.3.13.post1", backend="mooncake", hybrid=True) == set()
+    row = next(row for row in BUILT_IN.known_bad if row.issue == "vllm#45474")
+    named = {"engine": "0.31.0", "mooncake": None, "backend": "mooncake", "hybrid": True}
+    assert (row.matches(**named), row.matches(**named, policy="fail")) == (True, False)

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic.alias_generators import to_camel
 
 from kvcachepool.compat.versions import CudaVersion, cuda_in_tag, cuda_version, fits, tag_of
+from kvcachepool.constants import FAILURE_POLICY
 
 FILES: Final = ("cuda.yaml", "builds.yaml", "known_bad.yaml")
 
@@ -106,15 +107,23 @@ class KnownBad(_Row):
     engine: Specifier | None = None
     mooncake: Specifier | None = None
     backend: str | None = None
+    policy: Literal["recompute", "fail"] | None = None
+    """What the engine does with a block that it cannot load."""
+    hybrid: bool | None = None
+    """Whether the model keeps its cache in several groups, as `spec.schema.hybrid` declares."""
     effect: Literal["refuse", "warn", "note"]
     problem: Annotated[str, Field(min_length=8)]
     remedy: Annotated[str, Field(min_length=3)]
     issue: Annotated[str, Field(pattern=r"^[\w./-]+#[0-9]+$")]
 
-    def matches(self, *, engine: str, mooncake: str | None, backend: str) -> bool:
+    def matches(
+        self, *, engine: str, mooncake: str | None, backend: str, policy: str = FAILURE_POLICY, hybrid: bool = False
+    ) -> bool:
         """Whether a pool with these versions is meant."""
         return (
             self.backend in (None, backend)
+            and self.policy in (None, policy)
+            and self.hybrid in (None, hybrid)
             and (self.engine is None or fits(engine, self.engine))
             and (self.mooncake is None or (mooncake is not None and fits(mooncake, self.mooncake)))
         )
@@ -172,9 +181,13 @@ class Tables(BaseModel):
         """The CUDA that a wheel is made for: a major version, or `none`."""
         return next((row.cuda for row in self.wheels if row.package == package), None)
 
-    def bad(self, *, engine: str, mooncake: str | None, backend: str) -> tuple[KnownBad, ...]:
-        """The rows that mean a pool with these versions."""
-        return tuple(row for row in self.known_bad if row.matches(engine=engine, mooncake=mooncake, backend=backend))
+    def bad(self, *, engine: str, mooncake: str | None, backend: str, hybrid: bool = False) -> tuple[KnownBad, ...]:
+        """The rows that mean a pool with these versions, whose engines recompute what they cannot load."""
+        return tuple(
+            row
+            for row in self.known_bad
+            if row.matches(engine=engine, mooncake=mooncake, backend=backend, hybrid=hybrid)
+        )
 
 
 def _order(version: CudaVersion) -> tuple[int, int]:

@@ -23,7 +23,7 @@ class Times:
     """Seconds, but for the stock."""
 
     baseline: float = 10.0
-    """Requests without a fault, to compare with."""
+    """Requests without a fault, to compare with: at least so long, and until something was reused."""
     stock: int = 3
     """Prompts that each engine stores before the fault, for the others to read during it."""
     after: float = 10.0
@@ -91,7 +91,7 @@ class Suite:
         for engine in engines * self.times.stock:
             await loop.stock(engine)
         async with loop.running():
-            await asyncio.sleep(self.times.baseline)
+            await until_reused(loop, 0, self.times.baseline, self.times.recovery)
             if reused_after(loop.samples, 0) is None:
                 raise DrillError("nothing is reused even without a fault: see condition ReuseVerified")
             before = await ground.keys() if ground.shared else None
