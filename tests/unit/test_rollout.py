@@ -68,7 +68,7 @@ ROLLS: list[tuple[dict[str, Any], set[str]]] = [
     ({"scheduling": {"tolerations": [{"operator": "Exists"}]}}, {"engine", "master", "store"}),
     ({"imagePullSecrets": [{"name": "regcred"}]}, {"engine", "master", "store"}),
     ({"rolloutToken": "now"}, set()),
-    ({"schema": {"hashSeed": "7"}}, {"engine", "store"}),
+    ({"schema": {"hashSeed": "7"}}, {"engine"}),
 ]
 
 
