@@ -14,10 +14,9 @@ from e2e.harness.faults import HostFaults
 from e2e.harness.kube import Json, Kube
 from e2e.harness.report import drills_report
 from e2e.tests.conftest import Running
-from kvcachepool import constants
 from kvcachepool.drill.faults import FAULTS, Fault
 from kvcachepool.drill.job import manifests
-from kvcachepool.drill.report import table
+from kvcachepool.drill.report import document, table
 from kvcachepool.drill.verdict import PASSED, Row
 
 EVERYTHING = os.environ.get("KVCP_DRILLS") == "all"
@@ -36,7 +35,7 @@ def chosen(kube: Kube) -> list[Fault]:
 def rows(kube: Kube, shared_pool: Running) -> dict[str, Row]:
     faults = chosen(kube)
     found = asyncio.run(drills.run(kube.kubeconfig, shared_pool.namespace, shared_pool.name, faults))
-    print(table(found))
+    print(table(found), document(found), sep="\n")
     return {row.drill: row for row in found}
 
 
@@ -44,7 +43,7 @@ def rows(kube: Kube, shared_pool: Running) -> dict[str, Row]:
 def native_rows(kube: Kube, solo_pool: Running) -> dict[str, Row]:
     fault = HostFaults(kube).all()["engine-killed"]
     found = asyncio.run(drills.run(kube.kubeconfig, solo_pool.namespace, solo_pool.name, [fault]))
-    print(table(found))
+    print(table(found), document(found), sep="\n")
     return {row.drill: row for row in found}
 
 
@@ -107,4 +106,3 @@ def test_the_pool_is_ready_again(
             {"mooncake": list(rows.values()), "native": list(native_rows.values())},
             {fault.name: fault.meaning for fault in chosen(kube)},
         )
-    assert kube.items("pods", "-n", shared_pool.namespace, "-l", f"{constants.LABEL_COMPONENT}={constants.MASTER}")
