@@ -48,6 +48,13 @@ def _cells(row: Row) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def line(row: Row) -> str:
+    """One drill in one line."""
+    named = [f"{head} {cell}" for head, cell in zip(_HEAD[2:], _cells(row)[2:], strict=True) if cell != "-"]
+    text = f"{row.drill}: {', '.join([row.verdict, *named])}"
+    return f"{text} ({row.detail})" if row.detail else text
+
+
 def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f} s"
 

@@ -10,6 +10,7 @@ from kvcachepool.cluster import ApiError
 from kvcachepool.drill.faults import Fault
 from kvcachepool.drill.ground import DrillError, Ground
 from kvcachepool.drill.loop import Engine, Loop, Pace, make_references
+from kvcachepool.drill.report import line
 from kvcachepool.drill.verdict import NOT_RUN, Course, Row, judge, reused_after
 from kvcachepool.observe.engine import read_models
 from kvcachepool.probe.client import RequestError
@@ -80,7 +81,7 @@ class Suite:
             row = await self._run(fault)
         except (DrillError, ApiError) as error:
             row = Row(fault.name, NOT_RUN, detail=str(error))
-        self.say(f"{fault.name}: {row.verdict}{f' ({row.detail})' if row.detail else ''}")
+        self.say(line(row))
         return row
 
     async def _run(self, fault: Fault) -> Row:
