@@ -58,10 +58,10 @@ negative: tools images
 	@$(STAGE) "negative suite" env KVCP_NEGATIVE=all $(PYTEST) -s e2e/tests/test_negative.py
 
 drill: tools images
-	@$(STAGE) "drills" env KVCP_DRILLS=all $(PYTEST) -s e2e/tests/test_drills.py
+	@$(STAGE) "drills" env KVCP_DRILLS=all $(PYTEST) -s e2e/tests/test_y_drills.py
 
 soak: tools images
-	@$(STAGE) "soak" env KVCP_SOAK_SECONDS=600 $(PYTEST) -s e2e/tests/test_soak.py
+	@$(STAGE) "soak" env KVCP_SOAK_SECONDS=600 $(PYTEST) -s e2e/tests/test_y_soak.py
 
 generate: setup
 	@$(PY) -m hack.generate
