@@ -1,6 +1,7 @@
 """Parts of a pool are broken under a loop of requests: none fails on an engine that lives, and no answer is wrong.
 
-Late in the order of files, since others look at the pool's history. A run tries a few drills; `KVCP_DRILLS=all` (`make drill`) tries all of them and writes docs/drills-report.md.
+Late in the order of files, since others look at the pool's history. A run tries a few drills; `KVCP_DRILLS=all`
+(`make drill`) tries all of them and writes docs/drills-report.md.
 """
 
 import asyncio
