@@ -19,6 +19,8 @@ from kvcachepool.drill.ground import DrillError, Ground
 
 HELD = 20.0
 """Seconds of a fault that lasts: longer than the time after which the master drops a silent member (10 s)."""
+HUNG = 45.0
+"""Longer than a store pod may hang before it is restarted (22 s)."""
 SLOW = "20mbit"
 """A load of 1,024 tokens of the tiny model, 4 MiB, takes 1.7 s then."""
 _DNS = ("deployment", "coredns", "-n", "kube-system")
@@ -40,7 +42,7 @@ class HostFaults:
             Fault("master-unreachable", "members' packets to the master are dropped", "", self._cut_off, HELD),
             Fault("dns-gone", "the master is killed while no name can be resolved", "", self._no_names, HELD),
             Fault("store-killed", "SIGKILL of a store member whose segment is being read", "", self._kill(store)),
-            Fault("store-hung", "SIGSTOP of a store member whose segment is being read", "", self._pause(store), HELD),
+            Fault("store-hung", "SIGSTOP of a store member whose segment is being read", "", self._pause(store), HUNG),
             Fault("slow-transport", f"the store pod sends {SLOW}/s at most", "", self._slow, HELD),
             Fault("engine-killed", "SIGKILL of an engine in the middle of a load", "", self._kill(engine), store=False),
         )
