@@ -44,9 +44,10 @@ class Soak:
                     await self._events(ground, end)
                 finally:
                     await asyncio.to_thread(self._restore)
-                await until_reused(loop, loop.now, 0, 300)
+                ended = loop.now
+                await until_reused(loop, ended, 0, 300)
                 samples = list(loop.samples)
-        return judge(Course("soak", samples, loop.kills, 0.0, samples[-1].end))
+        return judge(Course("soak", samples, loop.kills, 0.0, ended))
 
     async def _events(self, ground: Ground, end: float) -> None:
         """Every kind of event in turn, in an order of its own each time."""

@@ -28,6 +28,12 @@ ANNOTATION_INPUTS: Final = f"{GROUP}/inputs-hash"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template-hash"
 """On a workload: hash of its pod template as it was rendered."""
 
+LABEL_NEGATIVE: Final = f"{GROUP}/negative"
+"""On pods of the negative suite: the pool's label value. They are no members: nothing routes to them or counts them."""
+
+LABEL_DRILL: Final = f"{GROUP}/drill"
+"""On the pod that drills a pool: the pool's label value. It asks the engines, and the master which keys there are."""
+
 LABEL_INJECT: Final = f"{GROUP}/inject"
 """On a user's pod: `"true"` asks the webhook to complete it."""
 ANNOTATION_CONTAINER: Final = f"{GROUP}/container"
@@ -57,6 +63,8 @@ FAILURE_POLICY: Final = "recompute"
 """What an engine does with a block that it cannot load, always said explicitly: vLLM's own default became `fail`, HTTP
 500 for the request (vllm#34896). The table of known faults says with which versions it does not hold."""
 
+ENGINE_KINDS: Final = {"Deployment": "apps/v1", "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}
+"""What a generation of engines can be, with the API version: engines on one node each, or over several."""
 ENGINE_PORT: Final = 8000
 MASTER_RPC_PORT: Final = 50051
 MASTER_HTTP_PORT: Final = 9003

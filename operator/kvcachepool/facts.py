@@ -286,6 +286,8 @@ class Observed:
     """None: not asked, because there is none or it is not running yet."""
     engines: Mapping[str, EngineFacts] = field(default_factory=dict)
     """By pod name; only pods that run."""
+    transports: Mapping[str, str] = field(default_factory=dict)
+    """RDMA or TCP, by name of the pod whose log says that it has installed it; only where RDMA is asked for."""
     rates: Rates = Rates()
     store_trend: StoreTrend = StoreTrend()
     verification: VerificationStatus | None = None

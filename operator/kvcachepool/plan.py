@@ -15,7 +15,7 @@ The algorithm:
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from kvcachepool import constants
 from kvcachepool.api import KVCachePool
@@ -38,12 +38,16 @@ from kvcachepool.render.deployment import Workload, deployment, workload_name
 from kvcachepool.render.engine import engine_env, engine_memory, engine_workload
 from kvcachepool.render.leader_worker_set import leader_worker_set
 from kvcachepool.render.members import ENGINES_SERVICE, listed, member_slices
-from kvcachepool.render.rollout import API_VERSIONS, as_it_runs, keep_running, other_template
+from kvcachepool.render.network_policy import KIND as NETWORK_POLICY
+from kvcachepool.render.network_policy import network_policies
+from kvcachepool.render.rollout import as_it_runs, keep_running, other_template
 from kvcachepool.render.service import service
 from kvcachepool.schema import CacheSchema
 from kvcachepool.settings import Settings
 
 Json = dict[str, Any]
+_FOLLOWS_AT_ONCE: Final = frozenset({"EndpointSlice", NETWORK_POLICY})
+"""Kinds that no pod needs to go on: an unwanted one is deleted also while engines move."""
 
 
 def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan:
@@ -57,9 +61,9 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
         return Plan(schema, findings=findings)
 
     current, formers = generations(observed, workload_name(pool, constants.ENGINE, schema.digest))
-    waiting = _waiting(parts, observed, current)
+    waiting = _waiting(parts, observed, current, external=pool.store.master.external is not None)
     workloads = list(backend.workloads(pool, settings))
-    hardware = match_hardware(pool, parts, workloads, observed, settings, current=current.name)
+    hardware = match_hardware(pool, parts, workloads, observed, settings, digest=schema.digest)
     if waiting is None:
         workloads.append(
             engine_workload(pool, settings, schema, parts, need=hardware.need, choice=hardware.engine.choice)
@@ -70,14 +74,14 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
         desired = _rendered(pool, workload)
         live = observed.children.get((desired["kind"], desired["metadata"]["name"]))
         final, kept = keep_running(desired, live)
+        replaces = live is not None and other_template(final, live)
         if workload.component != constants.ENGINE:
             deployments.append(final)
-        elif _held(pool, hardware, final, live):
+        elif _held(pool, hardware, new=live is None or replaces):
             waiting = Finding("WaitingForNodes", "engines are made, or changed, once a node fits them")
             continue
         else:
-            replaces = live is not None and other_template(final, live)
-            deployments += _moved(final, observed, _step(pool, current, formers, replaces=replaces))
+            deployments += _moved(final, observed, formers, _step(pool, current, formers, replaces=replaces))
         if kept:
             outdated.append(workload.component)
     settings_reported = _engine_settings(schema)
@@ -85,7 +89,8 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     joined = members(Expected(schema, settings_reported, name), observed)
     routed = _routed(joined, observed)
     services = [*backend.services(pool), _engine_service(pool), *member_slices(pool, routed)]
-    objects = (*services, *deployments)
+    beside = [workload.component for workload in workloads if workload.component != constants.ENGINE]
+    objects = (*network_policies(pool, settings, beside), *services, *deployments)
     drained = {former.name for former in formers if former.drained}
     moved_on = waiting is None and len(drained) == len(formers) and _settled(observed, current)
     return Plan(
@@ -107,11 +112,10 @@ def _engine_service(pool: KVCachePool) -> Json:
     return service(pool, constants.ENGINE, ENGINES_SERVICE, {"http": (constants.ENGINE_PORT, engine_port(pool))})
 
 
-def _held(pool: KVCachePool, hardware: HardwareMatch, desired: Json, live: Mapping[str, Any] | None) -> bool:
-    """Whether engines must wait for a node. A change that replaces no pod, such as of replicas, need not."""
-    if hardware.engine.placeable or pool.spec.engines.when_no_node_fits == "Create":
-        return False
-    return live is None or other_template(desired, live)
+def _held(pool: KVCachePool, hardware: HardwareMatch, *, new: bool) -> bool:
+    """Whether engines must wait for a node; all generations stay as they are then. A change that makes or replaces no
+    pod of the current one, such as of replicas or of the move's next step, need not wait."""
+    return new and not hardware.engine.placeable and pool.spec.engines.when_no_node_fits == "Wait"
 
 
 def _rendered(pool: KVCachePool, workload: Workload) -> Json:
@@ -161,17 +165,18 @@ def _step(pool: KVCachePool, current: Generation, formers: Sequence[Generation],
     return next_step(engines.replicas, engines.max_surge, current, formers)
 
 
-def _moved(desired: Json, observed: Observed, step: Step) -> list[Json]:
-    """The engines' Deployments with as many engines as the step says, former ones first: they make room."""
+def _moved(desired: Json, observed: Observed, formers: Sequence[Generation], step: Step) -> list[Json]:
+    """The engines' workloads with as many engines as the step says, former ones first: they make room."""
     rest = [
-        as_it_runs(kind, live, step.formers[name])
-        for (kind, name), live in sorted(observed.children.items(), key=lambda item: item[0])
-        if kind in API_VERSIONS and name in step.formers
+        as_it_runs(kind, observed.children[kind, former.name], step.formers[former.name])
+        for former in formers
+        for kind in constants.ENGINE_KINDS
+        if (kind, former.name) in observed.children
     ]
     return [*rest, desired | {"spec": desired["spec"] | {"replicas": step.current}}]
 
 
-def _waiting(parts: EngineParts, observed: Observed, current: Generation) -> Finding | None:
+def _waiting(parts: EngineParts, observed: Observed, current: Generation, *, external: bool) -> Finding | None:
     """Why engines of this schema are not made yet. No device is held while the store starts, or for a Secret that is
     not there; engines of a former schema stay meanwhile."""
     if current.name in observed.workloads:
@@ -182,6 +187,9 @@ def _waiting(parts: EngineParts, observed: Observed, current: Generation) -> Fin
     if parts.wait_for is None:
         return None
     if any(pod.ready for pod in observed.members(constants.MASTER)):
+        return None
+    master = observed.master
+    if external and master is not None and master.reachable and master.service_ready is not False:
         return None
     host, port = parts.wait_for
     return Finding("WaitingForMaster", f"engines start once {host}:{port} accepts connections")
@@ -195,12 +203,12 @@ def _settled(observed: Observed, current: Generation) -> bool:
 def _unwanted(
     objects: Sequence[Mapping[str, Any]], observed: Observed, drained: Collection[str], *, all_of_them: bool
 ) -> Iterator[tuple[str, str]]:
-    """Former generations without engines and lists of members without members, and the rest once engines have moved on
-    from it."""
+    """Former generations without engines, lists of members without members and policies; the rest once engines
+    have moved on from it."""
     wanted = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
     for kind, name in sorted(observed.children):
-        empty = kind in API_VERSIONS and name in drained
-        if empty or ((all_of_them or kind == "EndpointSlice") and (kind, name) not in wanted):
+        empty = kind in constants.ENGINE_KINDS and name in drained
+        if empty or ((all_of_them or kind in _FOLLOWS_AT_ONCE) and (kind, name) not in wanted):
             yield kind, name
 
 

@@ -79,18 +79,22 @@ class Ground:
 
     async def keys(self) -> frozenset[str] | None:
         """All keys of the store; None when it could not be asked."""
-        host = await self._master()
-        answer = await self.http.get(host, constants.MASTER_HTTP_PORT, "/get_all_keys") if host else None
+        where = await self._master()
+        answer = await self.http.get(*where, "/get_all_keys") if where is not None else None
         return frozenset(answer.text.split()) if answer is not None and answer.ok else None
 
     async def evictions(self) -> int | None:
         """Evictions that the master has made; None when it does not tell."""
-        host = await self._master()
-        return (await read_master(self.http, host)).evictions_done if host else None
+        where = await self._master()
+        return (await read_master(self.http, *where)).evictions_done if where is not None else None
 
-    async def _master(self) -> str:
+    async def _master(self) -> tuple[str, int] | None:
+        """Host and port of the master that serves."""
+        external = self.pool.store.master.external
+        if external is not None:
+            return external.http
         pods = [pod for pod in await self.pods() if pod.component == constants.MASTER and pod.ready]
-        return pods[0].ip if pods else ""
+        return (pods[0].ip, constants.MASTER_HTTP_PORT) if pods else None
 
 
 async def find_pool(api: Api, namespace: str, name: str) -> KVCachePool:

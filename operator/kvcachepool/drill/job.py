@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kvcachepool.constants import GROUP, PLURAL
+from kvcachepool.constants import GROUP, LABEL_DRILL, PLURAL
 from kvcachepool.render.job import command_job
 
 Json = dict[str, Any]
@@ -17,4 +17,6 @@ def manifests(pool: str, namespace: str, image: str, arguments: Sequence[str], p
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "delete"]},
         {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "delete"]},
     ]
-    return command_job("drill", pool, namespace, image, arguments=arguments, rules=rules, pull_policy=pull_policy)
+    return command_job(
+        "drill", pool, namespace, image, arguments=arguments, rules=rules, label=LABEL_DRILL, pull_policy=pull_policy
+    )

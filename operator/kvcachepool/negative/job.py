@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from kvcachepool.constants import GROUP, PLURAL
+from kvcachepool.constants import GROUP, LABEL_NEGATIVE, PLURAL
 from kvcachepool.render.job import command_job
 
 Json = dict[str, Any]
@@ -17,4 +17,13 @@ def manifests(pool: str, namespace: str, image: str, arguments: Sequence[str], p
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "create", "delete"]},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
     ]
-    return command_job("negative", pool, namespace, image, arguments=arguments, rules=rules, pull_policy=pull_policy)
+    return command_job(
+        "negative",
+        pool,
+        namespace,
+        image,
+        arguments=arguments,
+        rules=rules,
+        label=LABEL_NEGATIVE,
+        pull_policy=pull_policy,
+    )

@@ -16,16 +16,14 @@ def command_job(
     *,
     arguments: Sequence[str],
     rules: Sequence[Json],
+    label: str,
     pull_policy: str = "",
 ) -> list[Json]:
     """Service account, role, binding and Job of `kvcachepool COMMAND pool POOL`; the report is the Job's log, its
-    success the verdict."""
+    success the verdict. The pool's NetworkPolicies let pods with `label` in."""
     name = names.child(pool, command)
-    meta = {
-        "name": name,
-        "namespace": namespace,
-        "labels": {"app.kubernetes.io/name": "kvcachepool", "app.kubernetes.io/component": command},
-    }
+    labels = {"app.kubernetes.io/name": "kvcachepool", "app.kubernetes.io/component": command}
+    meta = {"name": name, "namespace": namespace, "labels": labels}
     container: Json = {
         "name": command,
         "image": image,
@@ -64,7 +62,7 @@ def command_job(
             "spec": {
                 "backoffLimit": 0,
                 "ttlSecondsAfterFinished": 86400,
-                "template": {"metadata": {"labels": meta["labels"]}, "spec": pod},
+                "template": {"metadata": {"labels": {**labels, label: names.pool_label(pool)}}, "spec": pod},
             },
         },
     ]

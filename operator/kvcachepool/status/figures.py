@@ -18,6 +18,7 @@ from kvcachepool.quantity import format_bytes, human_bytes
 from kvcachepool.status.admitted import admitted
 from kvcachepool.status.context import Context
 from kvcachepool.status.master_memory import estimate
+from kvcachepool.status.masters import leader
 from kvcachepool.status.text import shorten
 
 _MOST_NAMED: Final = 32
@@ -45,7 +46,8 @@ def store_status(context: Context) -> StoreStatus | None:
     """None without a shared store; a figure that the master did not tell is left out."""
     if not context.shared:
         return None
-    master, pods = context.observed.master, context.members(constants.MASTER)
+    master, serving = context.observed.master, leader(context)
+    masters = context.members(constants.MASTER) if serving is None else (serving,)
     capacity = master.capacity if master is not None else None
     allocated = master.allocated if master is not None else None
     full = estimate(context)
@@ -58,7 +60,7 @@ def store_status(context: Context) -> StoreStatus | None:
         segment_bytes=context.plan.segment_bytes or None,
         expected_keys=full.keys if full is not None else None,
         master_memory=human_bytes(full.memory) if full is not None else "",
-        master_start=next((p.started for p in pods if p.started), None),
+        master_start=next((p.started for p in masters if p.started), None),
     )
 
 

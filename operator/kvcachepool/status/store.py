@@ -5,6 +5,7 @@ from typing import Final
 
 from kvcachepool import constants
 from kvcachepool.quantity import human_bytes
+from kvcachepool.status import masters
 from kvcachepool.status.context import Context
 from kvcachepool.status.creation import creation_check
 from kvcachepool.status.faults import Fault, Kind, find_fault
@@ -43,12 +44,16 @@ def _faulty(context: Context, fault: Fault, reason: str, component: str) -> Verd
 
 
 def _master_fault(context: Context) -> Verdict | None:
+    if masters.elected(context):  # of those that stand by `advice` tells
+        return None
     fault = find_fault(context.members(constants.MASTER))
     return _faulty(context, fault, _MASTER_FAULTS[fault.kind], constants.MASTER) if fault else None
 
 
 def _master_not_ready(context: Context) -> Verdict | None:
     pods = context.members(constants.MASTER)
+    if context.pool.store.master.external is not None:
+        return None
     if not pods:
         return _say("MasterNotReady", "The master's pod does not exist yet.")
     if context.pending(constants.MASTER):
@@ -56,24 +61,27 @@ def _master_not_ready(context: Context) -> Verdict | None:
             "MasterNotReady", "The master is being replaced, because its settings changed; its index starts empty."
         )
     waiting = [p for p in pods if not p.ready]
-    if not waiting:
+    if not waiting or masters.elected(context):
         return None
+    if told := masters.nobody_leads(context):
+        return _say("MasterNotReady", told)
     main = waiting[0].main
     ended = f"; its last run ended with exit code {main.exit_code}" if main and main.exit_code is not None else ""
     return _say("MasterNotReady", f"Pod {waiting[0].name} does not accept connections on its RPC port yet{ended}.")
 
 
 def _master_unreachable(context: Context) -> Verdict | None:
-    master, pod = context.observed.master, context.members(constants.MASTER)[0].name
-    port = constants.MASTER_HTTP_PORT
+    master, who, external = context.observed.master, masters.who(context), context.pool.store.master.external
+    if external is not None:
+        state, where = "", "{}:{}".format(*external.http)
+    else:
+        state, where = "is ready but ", f"port {constants.MASTER_HTTP_PORT}"
     if master is None:
-        return _say("MasterUnreachable", f"Pod {pod} is ready but has not been asked over HTTP yet (port {port}).")
+        return _say("MasterUnreachable", f"{who} {state}has not been asked over HTTP yet ({where}).")
     if not master.reachable:
-        return _say(
-            "MasterUnreachable", f"Pod {pod} is ready but does not answer on port {port}: {sentence(master.error)}"
-        )
+        return _say("MasterUnreachable", f"{who} {state}does not answer on {where}: {sentence(master.error)}")
     if master.service_ready is False:
-        return _say("MasterNotReady", f"Pod {pod} answers on port {port} but says that its service is not ready.")
+        return _say("MasterNotReady", f"{who} answers on {where} but says that its service is not ready.")
     return None
 
 
@@ -114,15 +122,20 @@ def _segments_missing(context: Context) -> Verdict | None:
     master, trend = context.observed.master, context.observed.store_trend
     if trend.master_restarted:
         lost = f" with {roughly(trend.lost_keys)} blocks in it" if trend.lost_keys is not None else ""
-        return _say(
-            "MasterRestarted", f"{found} It restarted and lost its index{lost}; members register anew within seconds."
+        what = (
+            "Another one leads now: the index is lost"
+            if masters.elected(context)
+            else "It restarted and lost its index"
         )
+        return _say("MasterRestarted", f"{found} {what}{lost}; members register anew within seconds.")
     if master and master.clients is not None and (trend.most_clients or 0) > master.clients:
-        ttl = context.pool.store.master.client_ttl_seconds
+        ttl, setting = f"{context.pool.store.master.client_ttl_seconds} s", "spec.store.master.clientTtlSeconds"
+        if context.pool.store.master.external is not None:
+            ttl, setting = "its --client_ttl", "that"
         return _say(
             "ClientsExpired",
             f"{found} It knows {plural(master.clients, 'client')}, there were {trend.most_clients}; who is silent "
-            f"for {ttl} s is dropped. If it happens again, raise spec.store.master.clientTtlSeconds.",
+            f"for {ttl} is dropped. If it happens again, raise {setting}.",
         )
     return _say(
         "SegmentsMissing", f"{found} Look into their logs; a member mounts its segment when it reaches the master."
@@ -141,12 +154,15 @@ def _pool_full(context: Context) -> Verdict | None:
     if used < _FULL_PERCENT or not failures or evictions is None or evictions > 0:
         return None
     watermark = context.pool.store.master.eviction_high_watermark
+    lower = f"spec.store.master.evictionHighWatermark (now {watermark})"
+    if context.pool.store.master.external is not None:
+        lower = "the external master's --eviction_high_watermark_ratio"
     size = "spec.store.segmentSize"
     more = size if context.pool.store.mode == "Embedded" else f"spec.store.replicas or {size}"
     return _say(
         "PoolFull",
         f"{used} % of {human_bytes(master.capacity)} used, {roughly(failures)} blocks refused and 0 evictions {when}. "
-        f"Lower spec.store.master.evictionHighWatermark (now {watermark}), or raise {more}.",
+        f"Lower {lower}, or raise {more}.",
     )
 
 
