@@ -1,7 +1,7 @@
 # make demo     a pool of two real engines on a real cluster, to Ready and verified reuse
 # make test     every test
 # make negative every case of the negative suite, with real engines; half an hour
-# make drill    every drill, with real engines and store; writes docs/drills-report.md; half an hour
+# make drill    every drill (or DRILLS=NAME,NAME) with real engines and store; writes docs/drills-report.md; 20 minutes
 # make soak     ten minutes of kills, edits and scale changes under requests
 # make fuzz     hostile input for every parser, 10,000 examples each; an hour
 # make verify   generated files are current, style, types and layers hold
@@ -63,7 +63,7 @@ negative: tools images
 	@$(STAGE) "negative suite" env KVCP_NEGATIVE=all $(PYTEST) -s e2e/tests/test_negative.py
 
 drill: tools images
-	@$(STAGE) "drills" env KVCP_DRILLS=all $(PYTEST) -s e2e/tests/test_y_drills.py
+	@$(STAGE) "drills" env KVCP_DRILLS=$(or $(DRILLS),all) $(PYTEST) -s e2e/tests/test_y_drills.py
 
 soak: tools images
 	@$(STAGE) "soak" env KVCP_SOAK_SECONDS=600 $(PYTEST) -s e2e/tests/test_y_soak.py

@@ -1,19 +1,28 @@
-"""The report of all drills, as a page of the documentation."""
+"""The report of drills: rows as JSON, and from them a page of the documentation.
+
+A run updates the rows of the drills that it ran, so that one of them can be measured anew.
+"""
 
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from e2e.harness.install import REPOSITORY
 from kvcachepool.compat.pins import PINS
 from kvcachepool.drill.report import markdown
 from kvcachepool.drill.verdict import Row
 
+ROWS = REPOSITORY / "docs" / "drills-report.json"
 PAGE = REPOSITORY / "docs" / "drills-report.md"
+Known = dict[str, dict[str, dict[str, Any]]]
+"""Backend, drill, row with `date`, `machine` and `meaning`."""
 
 
 def machine() -> str:
@@ -21,23 +30,40 @@ def machine() -> str:
     cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     model = next((line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")), "")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    load = os.getloadavg()[1]
-    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, Linux {platform.release()}, load {load:.1f} at the end"
+    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, Linux {platform.release()}"
 
 
-def drills_report(rows: Mapping[str, Sequence[Row]], meanings: Mapping[str, str]) -> None:
-    """Writes the page; `rows` by backend."""
-    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+def record(backend: str, rows: Sequence[Row], meanings: Mapping[str, str]) -> None:
+    """Puts the rows into the report, in the order of `meanings`, and writes the page."""
+    known: Known = json.loads(ROWS.read_text(encoding="utf-8")) if ROWS.exists() else {}
+    about = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), "machine": machine()}
+    found = known.get(backend, {}) | {
+        row.drill: row.dump() | about | {"load": round(os.getloadavg()[1], 1), "meaning": meanings[row.drill]}
+        for row in rows
+    }
+    order = [*meanings, *found]
+    known[backend] = dict(sorted(found.items(), key=lambda item: order.index(item[0])))
+    ROWS.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(known), encoding="utf-8")
+
+
+def page(known: Known) -> str:
+    """The Markdown page."""
+    every = [row for rows in known.values() for row in rows.values()]
+    dates = sorted({row["date"] for row in every})
+    loads = [row["load"] for row in every]
     parts = [
         "# Drills: what requests notice when a part of the pool breaks",
         "",
-        "Written by `make drill`; do not edit. What the drills are and how to run them: "
-        "[operations](operations.md#drills).",
+        "Written by `make drill`; do not edit. What drills are and how to run them: [operations](operations.md#drills).",
         "",
-        f"- {date}, {machine()}. Engines, store, master, operator and control plane share these cores.",
+        f"- {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {' and '.join(sorted({r['machine'] for r in every}))}; "
+        f"load {min(loads)} to {max(loads)}. Engines, store, master, operator and control plane share these cores.",
         f"- Two engines, one store pod of 512 MiB, Mooncake {PINS.mooncake_version} over TCP; prompts of 1,024 tokens, "
-        "answers of 16; the native pool has one engine.",
+        "answers of 16. The native pool has one engine.",
     ]
-    for backend, found in rows.items():
-        parts += ["", f"## Backend {backend}", "", markdown(found, meanings)]
-    PAGE.write_text("\n".join(parts) + "\n", encoding="utf-8")
+    names = {field.name for field in fields(Row)}
+    for backend, rows in known.items():
+        made = [Row(**{name: value for name, value in row.items() if name in names}) for row in rows.values()]
+        parts += ["", f"## Backend {backend}", "", markdown(made, {name: row["meaning"] for name, row in rows.items()})]
+    return "\n".join(parts) + "\n"

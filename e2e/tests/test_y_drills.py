@@ -1,7 +1,7 @@
 """Parts of a pool are broken under a loop of requests: none fails on an engine that lives, and no answer is wrong.
 
-Late in the order of files, since others look at the pool's history. A run tries a few drills; `KVCP_DRILLS=all`
-(`make drill`) tries all of them and writes docs/drills-report.md.
+Late in the order of files, since others look at the pool's history. A run tries a few drills; `make drill` tries all
+of them, or those named by `KVCP_DRILLS`, and writes docs/drills-report.md.
 """
 
 import asyncio
@@ -13,40 +13,44 @@ import pytest
 from e2e.harness import drills
 from e2e.harness.faults import HostFaults
 from e2e.harness.kube import Json, Kube
-from e2e.harness.report import drills_report
+from e2e.harness.report import record
 from e2e.tests.conftest import Running
 from kvcachepool.drill.faults import FAULTS, Fault
 from kvcachepool.drill.job import manifests
 from kvcachepool.drill.report import document, table
 from kvcachepool.drill.verdict import PASSED, Row
 
-EVERYTHING = os.environ.get("KVCP_DRILLS") == "all"
+WANTED = [name for name in os.environ.get("KVCP_DRILLS", "").split(",") if name]
+"""`all`, or names; none: a few of them, and no report."""
 FEW = ["master-unreachable", "store-killed", "engine-killed"]
 """Kills of the master are in the soak."""
-NAMED = [name for name in os.environ.get("KVCP_DRILLS", "").split(",") if name not in {"", "all"}]
 
 
-def chosen(kube: Kube) -> list[Fault]:
-    """Those that delete engines last: they take longest to come back."""
-    found = {**{k: f for k, f in FAULTS.items() if k != "engine-deleted"}, **HostFaults(kube).all()}
-    found["engine-deleted"] = FAULTS["engine-deleted"]
-    return [fault for name, fault in found.items() if EVERYTHING or name in (NAMED or FEW)]
+def all_drills(kube: Kube) -> dict[str, Fault]:
+    """Those that take an engine last: it takes longest to come back."""
+    found = {**FAULTS, **HostFaults(kube).all()}
+    return dict(sorted(found.items(), key=lambda item: not item[1].store))
+
+
+def run(kube: Kube, pool: Running, backend: str, faults: list[Fault]) -> dict[str, Row]:
+    found = asyncio.run(drills.run(kube.kubeconfig, pool.namespace, pool.name, faults))
+    print(table(found), document(found), sep="\n")
+    if WANTED:
+        record(backend, found, {name: fault.meaning for name, fault in all_drills(kube).items()})
+    return {row.drill: row for row in found}
 
 
 @pytest.fixture(scope="module")
 def rows(kube: Kube, shared_pool: Running) -> dict[str, Row]:
-    faults = chosen(kube)
-    found = asyncio.run(drills.run(kube.kubeconfig, shared_pool.namespace, shared_pool.name, faults))
-    print(table(found), document(found), sep="\n")
-    return {row.drill: row for row in found}
+    names = WANTED or FEW
+    return run(
+        kube, shared_pool, "mooncake", [f for n, f in all_drills(kube).items() if n in names or names == ["all"]]
+    )
 
 
 @pytest.fixture(scope="module")
 def native_rows(kube: Kube, solo_pool: Running) -> dict[str, Row]:
-    fault = HostFaults(kube).all()["engine-killed"]
-    found = asyncio.run(drills.run(kube.kubeconfig, solo_pool.namespace, solo_pool.name, [fault]))
-    print(table(found), document(found), sep="\n")
-    return {row.drill: row for row in found}
+    return run(kube, solo_pool, "native", [all_drills(kube)["engine-killed"]])
 
 
 def test_no_request_fails_on_an_engine_that_lives_and_no_answer_is_wrong(rows: dict[str, Row]) -> None:
@@ -103,8 +107,3 @@ def test_the_pool_is_ready_again(
 ) -> None:
     for pool in (shared_pool, solo_pool):
         kube.wait_condition(pool.namespace, pool.name, "Ready", "True", timeout=300)
-    if EVERYTHING:
-        drills_report(
-            {"mooncake": list(rows.values()), "native": list(native_rows.values())},
-            {fault.name: fault.meaning for fault in chosen(kube)},
-        )
