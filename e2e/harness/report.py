@@ -51,13 +51,15 @@ def page(known: Known) -> str:
     """The Markdown page."""
     every = [row for rows in known.values() for row in rows.values()]
     dates = sorted({row["date"] for row in every})
+    machines = {row["machine"] for row in every}
     loads = [row["load"] for row in every]
     parts = [
         "# Drills: what requests notice when a part of the pool breaks",
         "",
-        "Written by `make drill`; do not edit. What drills are and how to run them: [operations](operations.md#drills).",
+        "Written by `make drill`; do not edit. What drills are, and how to run them: "
+        "[operations](operations.md#drills).",
         "",
-        f"- {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {' and '.join(sorted({r['machine'] for r in every}))}; "
+        f"- {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {' and '.join(sorted(machines))}; "
         f"load {min(loads)} to {max(loads)}. Engines, store, master, operator and control plane share these cores.",
         f"- Two engines, one store pod of 512 MiB, Mooncake {PINS.mooncake_version} over TCP; prompts of 1,024 tokens, "
         "answers of 16. The native pool has one engine.",
