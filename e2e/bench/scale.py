@@ -153,7 +153,7 @@ async def _all_there(writer: Writer, names: list[tuple[str, str]], component: st
     path = f"/apis/apps/v1/deployments?labelSelector={constants.LABEL_COMPONENT}%3D{component}"
     deadline = time.monotonic() + seconds
     while True:
-        found = len((await writer.call("GET", path, accept=_METADATA))["items"])
+        found = len((await writer.call("GET", path, accept=_METADATA))["items"] or ())
         if found >= len(names):
             return
         if time.monotonic() > deadline:
