@@ -7,6 +7,8 @@ from kvcachepool.api import KVCachePool
 from kvcachepool.backends.mooncake_transport import device_names, protocol, transport_env
 from kvcachepool.compat.pins import PINS
 from kvcachepool.hardware.affinity import with_tolerations
+from kvcachepool.leaving import SETTLE_SECONDS
+from kvcachepool.podscripts import source
 from kvcachepool.ports import store_port
 from kvcachepool.quantity import parse_bytes
 from kvcachepool.render.deployment import RECREATE, Workload, one_by_one
@@ -33,7 +35,7 @@ _STORE_OVERHEAD: Final = 512 * 2**20
 """Python and the transfer engine of a store pod: 100 MiB measured, the rest for connections of many engines."""
 _MASTER_GRACE: Final = 10
 _STORE_GRACE: Final = 30
-"""A store pod unmounts its segment in about a second; peers then stop reading it at once."""
+"""On top of draining. A store pod unmounts its segment in about a second; peers then stop reading it at once."""
 
 
 def _image(pool: KVCachePool, settings: Settings, version: str) -> dict[str, Any]:
@@ -113,6 +115,11 @@ def master_workload(pool: KVCachePool, settings: Settings, version: str) -> Work
     )
 
 
+def apart_seconds(pool: KVCachePool) -> int:
+    """Longer than the master keeps a member that left without a word."""
+    return pool.store.master.client_ttl_seconds + SETTLE_SECONDS
+
+
 def store_memory(pool: KVCachePool, segment: int) -> MemoryNeed:
     """What a store pod needs."""
     return MemoryNeed(
@@ -122,6 +129,15 @@ def store_memory(pool: KVCachePool, segment: int) -> MemoryNeed:
             Term("overhead", _STORE_OVERHEAD),
         )
     )
+
+
+def _drain(pool: KVCachePool, master: str) -> dict[str, Any]:
+    """Whatever makes a store pod leave (scale-in, a roll, a drained node), it first moves its blocks to the others."""
+    if not pool.store.drain_seconds:
+        return {}
+    address = f"{master.rpartition(':')[0]}:{constants.MASTER_HTTP_PORT}"
+    command = ["python3", "-c", source("drain"), address, str(pool.store.drain_seconds)]
+    return {"lifecycle": {"preStop": {"exec": {"command": command}}}}
 
 
 def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segment: int, master: str) -> Workload:
@@ -153,19 +169,21 @@ def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segme
         "resources": resources(pool.store.resources, store_memory(pool, segment), network_devices(pool)),
         "securityContext": container_security(pool),
         "volumeMounts": [SCRATCH_MOUNT],
+        **_drain(pool, master),
     }
     store = pool.store.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return Workload(
         component=constants.STORE,
         replicas=pool.store.replicas,
         strategy=one_by_one(),
+        apart_seconds=apart_seconds(pool),
         pod_spec=pod_spec(
             pool,
             settings,
             containers=[container],
             identity=pool.store.identity,
             scheduling=with_tolerations(pool.store.scheduling.over(pool.spec.scheduling), network_devices(pool)),
-            grace_seconds=_STORE_GRACE,
+            grace_seconds=pool.store.drain_seconds + _STORE_GRACE,
             extra=host_network(pool),
         ),
         pod_annotations=network_annotations(pool),
@@ -177,5 +195,6 @@ def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segme
             "placement": store.get("scheduling"),
             "transport": transport_inputs(pool),
             "seed": pool.spec.schema_.hash_seed,
-        },
+        }
+        | {name: store[name] for name in ("drainSeconds",) if name in store},
     )
