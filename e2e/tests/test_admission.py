@@ -13,7 +13,7 @@ from e2e.harness.api import Api
 from e2e.harness.install import Installation
 from e2e.harness.kube import Json, Kube
 from e2e.harness.latency import admission_latency
-from e2e.harness.pools import ENGINE_ARGS, ENGINE_ENV, engine_deployments
+from e2e.harness.pools import CACHE_ARG, ENGINE_ARGS, ENGINE_ENV, engine_deployments
 from e2e.tests.conftest import Running
 from kvcachepool import constants
 
@@ -61,7 +61,13 @@ def own_deployment(images: dict[str, str], pool: Running, name: str, **labels: s
                             "image": images["engine-cpu"],
                             "imagePullPolicy": "Never",
                             "command": ["python3", "-m", "vllm.entrypoints.openai.api_server"],
-                            "args": ["--model=/models/tiny", "--served-model-name=tiny", "--port=8000", *ENGINE_ARGS],
+                            "args": [
+                                "--model=/models/tiny",
+                                "--served-model-name=tiny",
+                                "--port=8000",
+                                *ENGINE_ARGS,
+                                CACHE_ARG,
+                            ],
                             "env": [{"name": k, "value": v} for k, v in (ENGINE_ENV | {"HOME": "/tmp"}).items()]
                             + [{"name": "HF_HUB_OFFLINE", "value": "1"}],
                             "readinessProbe": {"httpGet": {"path": "/health", "port": 8000}, "periodSeconds": 5},

@@ -36,8 +36,9 @@ def mover(kube: Kube, images: dict[str, str]) -> Iterator[Mover]:
 
 
 def engines(kube: Kube, pool: Running) -> list[Json]:
-    """Engine pods, those that end too."""
-    return kube.items("pods", "-n", pool.namespace, "-l", "kvcachepool.io/component=engine")
+    """Engine pods that hold a device: those that end too, until their containers have stopped."""
+    found = kube.items("pods", "-n", pool.namespace, "-l", "kvcachepool.io/component=engine")
+    return [pod for pod in found if pod["status"].get("phase") not in {"Failed", "Succeeded"}]
 
 
 def edit(kube: Kube, pool: Running, spec: dict[str, Any]) -> None:

@@ -134,15 +134,15 @@ def _member(
 
 
 def labels(schema: CacheSchema, pod: PodFacts) -> Iterator[str]:
-    """The schema label; a store pod of the operator carries none."""
-    if pod.digest != schema.digest and (pod.digest or pod.component != constants.STORE):
+    """The schema label."""
+    if pod.digest != schema.digest:
         yield f"label {constants.LABEL_SCHEMA} is {pod.digest or 'unset'}, the pool has {schema.digest}"
 
 
 def declared(schema: CacheSchema, pod: PodFacts, main: ContainerFacts) -> Iterator[str]:
     """Flags and environment that carry schema fields."""
     hidden = {SCHEMA_ENV[variable] for variable in main.unreadable if variable in SCHEMA_ENV}
-    for difference in differences(schema, main, hashes_only=pod.component == constants.STORE):
+    for difference in differences(schema, main):
         if difference.field in hidden:
             continue
         if pod.owned and difference.field == "hashSeed" and _SEED in main.env_refs:

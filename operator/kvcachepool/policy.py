@@ -249,10 +249,9 @@ VALIDATIONS: Final = (
         "  .join('; ').replace('\\n', ' ')])",
     ),
     (
-        # engines are among the problems above; this is for store members, and for whatever else sets a seed
+        # engines are among the problems above; this is for whatever else sets a seed
         "variables.admitted.size() == 0 || variables.seeds.all(found, found.all(seed,\n"
-        "  variables.admitted.exists(s, s.fields.hashSeed == seed)))\n"
-        f"  && (variables.component != {_cel(constants.STORE)} || variables.seeds.all(found, found.size() > 0))",
+        "  variables.admitted.exists(s, s.fields.hashSeed == seed)))",
         "PYTHONHASHSEED is not the pool's",
         f"'hashSeed (PYTHONHASHSEED) must be %s in every container that hashes, as in pool %s'.format([\n"
         f"  variables.admitted.map(s, s.fields.hashSeed).join(' or '), {_POOL}])",

@@ -143,8 +143,8 @@ def _drain(pool: KVCachePool, master: str) -> dict[str, Any]:
 def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segment: int, master: str) -> Workload:
     """Store members that outlive engines, replaced one at a time.
 
-    They carry no schema label: they keep the blocks of every generation, each under its own prefix, and a changed
-    label would restart them.
+    They carry nothing of the schema, neither label nor seed: they hash nothing and keep the blocks of every generation,
+    each under its own prefix. A changed schema must not restart them.
     """
     container = {
         "name": constants.STORE,
@@ -153,7 +153,6 @@ def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segme
         "args": [f"--port={store_port(pool)}", "--max-wait-time=300"],
         "ports": [{"name": "http", "containerPort": store_port(pool), "protocol": "TCP"}],
         "env": [
-            env("PYTHONHASHSEED", pool.spec.schema_.hash_seed),
             env("MOONCAKE_MASTER", master),
             env("MOONCAKE_TE_META_DATA_SERVER", "P2PHANDSHAKE"),
             env("MOONCAKE_PROTOCOL", protocol(pool)),
@@ -194,7 +193,6 @@ def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segme
             "resources": store.get("resources"),
             "placement": store.get("scheduling"),
             "transport": transport_inputs(pool),
-            "seed": pool.spec.schema_.hash_seed,
         }
         | {name: store[name] for name in ("drainSeconds",) if name in store},
     )

@@ -3,8 +3,8 @@
 Arguments: the master's HTTP address (host:port) and the most seconds to take; the pod's own address is in
 MOONCAKE_LOCAL_HOSTNAME. Whatever fails, the pod goes all the same: what was not moved is computed again.
 
-Source: mooncake_master 0.3.13.post1. POST /api/v1/drain_jobs {"segments": [names], "max_concurrency": n} makes the
-segment DRAINING at once: it is read from, but gets no new blocks. GET /api/v1/drain_jobs/query?job_id= has the progress.
+Source: mooncake_master 0.3.13.post1. POST /api/v1/drain_jobs {"segments": [names], "max_concurrency": n} makes a
+segment DRAINING at once: it is read from, but gets no new blocks. GET /api/v1/drain_jobs/query?job_id= has progress.
 The leaving member moves the blocks itself; it looks for work once a second (measured: 16 blocks/s). A job cannot be
 cancelled once it runs, without room elsewhere it runs for ever, and a member that ends meanwhile aborts, so that its
 segment is listed, and read in vain, until clientTtl. So a drain begins only where it can be finished.

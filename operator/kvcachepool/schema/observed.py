@@ -35,18 +35,15 @@ def observed_schema(container: ContainerFacts) -> Mapping[str, Value]:
     return found
 
 
-def differences(
-    expected: CacheSchema, container: ContainerFacts, *, hashes_only: bool = False
-) -> tuple[Difference, ...]:
+def differences(expected: CacheSchema, container: ContainerFacts) -> tuple[Difference, ...]:
     """Fields in which a container differs from the schema.
 
-    `hashes_only` is for store members: they hash nothing of the model, but share the seed.
     A field that the schema sets and the container leaves out counts as a difference, unless the engine's fixed default
     says the same: the engine would choose. A default spelled out is no difference either.
     """
     seen = dict(observed_schema(container))
     wanted = {**DEFAULTS, **dict(expected.fields)}
-    fields = {"hashSeed"} if hashes_only else (wanted.keys() | seen.keys()) - UNSEEN
+    fields = (wanted.keys() | seen.keys()) - UNSEEN
     model = model_argument(container.command + container.args, bare=not container.command)
     if "modelRevision" not in seen and model[:1] in {"", ".", "/"}:
         fields = fields - {"modelRevision"}  # weights from a volume or image carry no flag

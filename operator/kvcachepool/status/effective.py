@@ -37,8 +37,8 @@ def _looping(context: Context) -> Verdict | None:
         return None
     return _say(
         "LoadsLooping",
-        f"Loads of {listing(found)} fail without a pause, {roughly(sum(found.values()))} blocks so far, many times more "
-        f"than are computed: a request asks for the same blocks again and again. {_restart(context)}",
+        f"Loads of {listing(found)} fail without a pause, {roughly(sum(found.values()))} blocks so far, many times "
+        f"more than are computed: a request asks for the same blocks again and again. {_restart(context)}",
     )
 
 

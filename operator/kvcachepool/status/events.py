@@ -80,7 +80,8 @@ def _shrunk(before: StoreStatus | None, after: StoreStatus | None) -> tuple[Even
     if has >= had:
         return ()
     message = (
-        f"The store's capacity went from {human_bytes(had)} to {human_bytes(has)}; it had {_count(before.keys)} blocks, "
+        f"The store's capacity went from {human_bytes(had)} to {human_bytes(has)}; it had {_count(before.keys)} "
+        "blocks, "
         f"now {_count(after.keys)}. What was in the memory that left is computed again, unless it was moved before."
     )
     return (Event("Normal", "CapacityShrunk", message),)

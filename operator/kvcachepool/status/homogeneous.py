@@ -16,17 +16,16 @@ _say = speaker("SchemaHomogeneous")
 
 
 def _own(context: Context) -> tuple[PodFacts, ...]:
-    """The operator's pods that hash or store. The master does neither."""
-    return tuple(p for c in (constants.ENGINE, constants.STORE) for p in context.members(c))
+    """The operator's engines. Master and store hash nothing: to them a key is a name."""
+    return tuple(context.members(constants.ENGINE))
 
 
 def _leaving(context: Context, pod: PodFacts) -> bool:
-    """Whether a pod that differs is about to be replaced by its Deployment. Store pods carry no digest: the schema
-    changes none of their settings but the seed."""
-    if not pod.owned or (pod.digest == context.digest and pod.component != constants.STORE):
+    """Whether a pod that differs is about to be replaced by its Deployment."""
+    if not pod.owned or pod.digest == context.digest:
         return False
     # The status still has the former digest in the pass that applies a new one.
-    former = pod.digest not in {"", context.digest} and pod.digest == context.pool.status.schema_.digest
+    former = bool(pod.digest) and pod.digest == context.pool.status.schema_.digest
     return former or not context.settled(pod.component)
 
 
@@ -124,11 +123,11 @@ def _all_alike(context: Context) -> Verdict:
     count = len(_own(context)) + len(context.plan.members)
     idle = [f"pod {m.pod.name} gets no traffic: {m.obstacle}" for m in context.plan.members if m.obstacle]
     note = f" {capital(idle[0])}." if idle else ""
-    return _say("AllAlike", f"{plural(count, 'member')} with schema {context.digest}, declared and observed.{note}")
+    return _say("AllAlike", f"{plural(count, 'engine')} with schema {context.digest}, declared and observed.{note}")
 
 
 CHECKS: Sequence[Check] = (
-    not_accepted(_say, constants.ENGINE, constants.STORE, ""),
+    not_accepted(_say, constants.ENGINE, ""),
     _no_schema,
     _mismatch,
     _rolling_out,

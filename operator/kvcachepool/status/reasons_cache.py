@@ -163,8 +163,8 @@ CACHE_EFFECTIVE: Final = ConditionInfo(
             "LoadsLooping",
             "False",
             "A request asks for the same blocks again and again and gets no answer, while the engine's health is 200.",
-            "Cancel the request, or delete the pod it names; spec.engines.restartWhenStranded: OneAtATime does so. Then "
-            "look for a member with another schema (SchemaHomogeneous).",
+            "Cancel the request, or delete the pod it names; spec.engines.restartWhenStranded: OneAtATime does so. "
+            "Then look for a member with another schema (SchemaHomogeneous).",
         ),
         Reason(
             "LoadsFailing",

@@ -174,7 +174,7 @@ STORE_READY: Final = ConditionInfo(
         Reason(
             "PendingMasterRestart",
             "False",
-            "The pool serves, but an edit needs a restart of the master, which empties the pool: it waits for approval.",
+            "The pool serves, but an edit needs a restart of the master, which empties it: it waits for approval.",
             "Look into the message for what waits, and approve it with the command there when it suits.",
         ),
         Reason(

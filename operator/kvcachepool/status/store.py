@@ -126,8 +126,8 @@ def _leaving(context: Context) -> Verdict | None:
     waits = f" The next one waits: {context.plan.steps[0]}." if context.plan.steps else ""
     return _say(
         "StoreNotReady",
-        f"{plural(workload.replicas, 'store pod')} now, {wanted} wanted; they go one at a time, after moving their blocks "
-        f"to the others.{waits}",
+        f"{plural(workload.replicas, 'store pod')} now, {wanted} wanted; they go one at a time, after moving their "
+        f"blocks to the others.{waits}",
     )
 
 
@@ -216,7 +216,7 @@ def _held(context: Context, held: MasterRestart) -> str:
         return f"Node {held.evicted_from} is cordoned; moving the master costs {keys}. To let it go: {approve}"
     shown = "; ".join(quote(text, 80) for text in held.differences[:4])
     more = f" and {len(held.differences) - 4} more" if len(held.differences) > 4 else ""
-    return f"Its restart waits for approval, since it costs {keys}. To restart it once: {approve} (Waiting: {shown}{more}.)"
+    return f"Its restart costs {keys}, so it waits for approval. Restart it once: {approve} (Waiting: {shown}{more}.)"
 
 
 def _told_of_restart(check: Check) -> Check:
