@@ -33,16 +33,22 @@ def restart_by_edit(
 
 
 def restart_by_eviction(pool: KVCachePool, observed: Observed) -> MasterRestart | None:
-    """The restart that draining the node of the master would cause, unless it was approved; None where no master runs
-    or there are several. It waits by the master's PodDisruptionBudget from the first day on."""
+    """The restart that draining the master's node would cause, unless it was approved; None while the node is not
+    cordoned, or where there are several masters. The master's PodDisruptionBudget makes the drain wait."""
     pods = _living(observed)
     if len(pods) != 1:
         return None
     cordoned = {node.name for node in observed.nodes or () if node.cordoned}
-    restart = MasterRestart(
-        content_hash([pods[0].uid, "eviction"]), evicted_from=pods[0].node if pods[0].node in cordoned else ""
-    )
+    if pods[0].node not in cordoned:
+        return None
+    restart = MasterRestart(content_hash([pods[0].uid, "eviction"]), evicted_from=pods[0].node)
     return None if _approved(pool, restart) else restart
+
+
+def eviction_approved(pool: KVCachePool, observed: Observed) -> bool:
+    """Whether the user has approved that the present pod of the master leaves its node."""
+    approved = pool.metadata.annotations.get(constants.ANNOTATION_APPROVE, "")
+    return any(content_hash([pod.uid, "eviction"]) == approved for pod in _living(observed))
 
 
 def index_lives(observed: Observed) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 
 from kvcachepool import constants
 from kvcachepool.api import KVCachePool
-from kvcachepool.approval import index_lives, restart_by_edit, restart_by_eviction
+from kvcachepool.approval import eviction_approved, index_lives, restart_by_edit, restart_by_eviction
 from kvcachepool.backends.base import Backend, EngineParts
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.checks.engine_flags import check_env, check_extra_args
@@ -86,8 +86,7 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     joined = members(Expected(schema, settings_reported, name), observed)
     routed = _routed(joined, observed)
     services = [*backend.services(pool), _engine_service(pool), *member_slices(pool, routed)]
-    eviction = restart_by_eviction(pool, observed) if workloads else None
-    budgets = _budgets(pool, [workload.component for workload in workloads], held=eviction is not None)
+    budgets = _budgets(pool, workloads, observed)
     objects = (*services, *budgets, *deployments)
     drained = {former.name for former in formers if former.drained}
     moved_on = waiting is None and len(drained) == len(formers) and _settled(observed, current)
@@ -97,7 +96,7 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
         prune=tuple(_unwanted(objects, observed, drained, all_of_them=moved_on)),
         waiting=waiting,
         hardware=hardware,
-        held=beside.held or _drained(eviction),
+        held=beside.held or (restart_by_eviction(pool, observed) if workloads else None),
         steps=tuple(steps),
         evict=_to_evict(pool, observed) if waiting is None and not formers and not steps else (),
         outdated=tuple(outdated),
@@ -192,16 +191,12 @@ def _one_at_a_time(step: Step, current: Generation, formers: Sequence[Generation
     return Step(max(step.current, current.replicas) if formers else step.current, kept)
 
 
-def _drained(eviction: MasterRestart | None) -> MasterRestart | None:
-    return eviction if eviction is not None and eviction.evicted_from else None
-
-
-def _budgets(pool: KVCachePool, components: Sequence[str], *, held: bool) -> list[Json]:
-    """The only master leaves its node when its restart was approved; others one at a time."""
-    return [
-        disruption_budget(pool, component, unavailable=0 if component == constants.MASTER and held else 1)
-        for component in (*components, constants.ENGINE)
-    ]
+def _budgets(pool: KVCachePool, workloads: Sequence[Workload], observed: Observed) -> list[Json]:
+    """The only master leaves its node when that was approved; others one at a time."""
+    stays = not eviction_approved(pool, observed)
+    only = {w.component for w in workloads if w.component == constants.MASTER and w.replicas == 1 and stays}
+    components = (*(workload.component for workload in workloads), constants.ENGINE)
+    return [disruption_budget(pool, component, unavailable=0 if component in only else 1) for component in components]
 
 
 def _engine_service(pool: KVCachePool) -> Json:

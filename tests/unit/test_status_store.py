@@ -4,8 +4,8 @@ import pytest
 
 from kvcachepool.constants import ENGINE, MASTER, STORE
 from kvcachepool.facts import Segment
-from tests.pools import NATIVE
-from tests.status_scenes import GIB, Case, both, container, gone, healthy, master, pods, seen, trend, workload
+from tests.pools import NATIVE, pool
+from tests.status_scenes import GIB, Case, both, container, gone, healthy, master, planned, pods, seen, trend, workload
 
 LOADER = "mooncake_master: error while loading shared libraries: libcudart.so.12: cannot open shared object file"
 TWO = {"store": {"replicas": 2, "segmentSize": "64Gi"}}
@@ -18,7 +18,28 @@ def segment(host: str, status: str = "OK", protocol: str = "tcp") -> Segment:
 
 
 RDMA = {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca"}}
+LIVE = {(obj["kind"], obj["metadata"]["name"]): obj for obj in planned(pool()).objects}
+"""Children as they were rendered from the pool's former spec."""
 CASES = [
+    Case(
+        "StoreReady",
+        "PendingMasterRestart",
+        seen(children=LIVE),
+        spec={"store": {"master": {"evictionRatio": "0.1"}}},
+        says=("serves on as it is", "costs over 100000 cached blocks", "--eviction_ratio: 0.05 → 0.1"),
+    ),
+    Case(
+        "StoreReady",
+        "PoolFull",
+        both(
+            seen(children=LIVE),
+            master(allocated=62 * GIB, capacity=64 * GIB, segments=(segment("10.0.0.2"),)),
+            trend(put_alloc_failures=500.0, evictions_done=0.0),
+        ),
+        spec={"store": {"master": {"evictionRatio": "0.1"}}},
+        says=("97 % of 64.0 GiB", "500 blocks refused", "kubectl annotate kvpool demo -n team-a --overwrite"),
+        id="a full pool, with its cure waiting",
+    ),
     Case("StoreReady", "Serving", says=("lists 1 of 1 segments",)),
     Case("StoreReady", "Serving", trend(lost_keys=41_000), ("Over 20000 blocks were lost", "fills anew"), id="lost"),
     Case(
@@ -327,6 +348,3 @@ def test_settings_that_are_not_applied_yet_are_not_called_serving() -> None:
     before = healthy(Case("StoreReady", "Serving").pool())
     after = Case("StoreReady", "StoreNotReady", lambda _: before, spec={"store": {"localBufferSize": "2Gi"}})
     after.check()
-    moved = Case("StoreReady", "MasterNotReady", lambda _: before, spec={"store": {"master": {"evictionRatio": "0.1"}}})
-    assert "being replaced" in moved.found().message
-    moved.check()

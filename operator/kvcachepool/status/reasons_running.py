@@ -264,12 +264,6 @@ ENGINES_READY: Final = ConditionInfo(
             passing=True,
         ),
         Reason("Progressing", "False", "Engines load the model.", "Wait.", passing=True),
-        Reason(
-            "PendingMasterRestart",
-            "False",
-            "Engines of another store version wait for the restart of the master.",
-            "See StoreReady.",
-        ),
     ),
     needed=True,
 )

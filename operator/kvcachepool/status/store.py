@@ -211,7 +211,7 @@ def _held(context: Context, held: MasterRestart) -> str:
         f"kubectl annotate kvpool {name} -n {namespace} --overwrite {constants.ANNOTATION_APPROVE}={held.approval}"
     )
     master = context.observed.master
-    keys = f"all {roughly(master.keys)} cached blocks" if master is not None and master.keys else "the pool's content"
+    keys = f"{roughly(master.keys)} cached blocks" if master is not None and master.keys else "the pool's content"
     if held.evicted_from:
         return f"Node {held.evicted_from} is cordoned; moving the master costs {keys}. To let it go: {approve}"
     shown = "; ".join(quote(text, 80) for text in held.differences[:4])
