@@ -240,7 +240,8 @@ class Cluster:
                 raise
 
     async def evict(self, namespace: str, pod: str, uid: str) -> bool:
-        """Evicts the pod of that uid, if its PodDisruptionBudget lets it go now. Already gone is as good."""
+        """Evicts the pod of that uid; whether it goes. It stays if its PodDisruptionBudget wants so (429), or if it is
+        gone already."""
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -251,9 +252,7 @@ class Cluster:
             path = RESOURCES["Pod"].path(namespace, pod, "eviction")
             await self._json("create", "Eviction", "POST", path, body=body)
         except ApiError as error:
-            if error.status in (404, 409):
-                return True
-            if error.status == 429:
+            if error.status in (404, 409, 429):
                 return False
             raise
         return True

@@ -1,7 +1,9 @@
 """What keeps a warm cache, with a real API server: a held restart, a paused roll, budgets for drains."""
 
 import json
+import time
 from copy import deepcopy
+from datetime import UTC, datetime
 from typing import Any
 
 from e2e.cluster.kubectl import Kubectl
@@ -11,6 +13,7 @@ from kvcachepool.leaving import rolled
 from kvcachepool.plan import make_plan
 from kvcachepool.plan_types import Plan
 from kvcachepool.settings import Settings
+from tests.apiserver.conftest import eventually
 from tests.apiserver.pools import pool as manifest
 from tests.pools import pool
 
@@ -87,3 +90,49 @@ def test_an_approval_is_no_new_generation_of_the_pool(kubectl: Kubectl, namespac
     approval = f"{constants.ANNOTATION_APPROVE}=0123456789abcdef"
     kubectl.run("annotate", "kvpool", "demo", f"--namespace={namespace}", approval)
     assert kubectl.get("kvpool", "demo", f"--namespace={namespace}")["metadata"]["generation"] == 1
+
+
+def test_the_deployment_controller_stops_between_two_pods(kubectl: Kubectl, namespace: str) -> None:
+    """What `leaving.rolled` builds on: paused while every pod exists, it neither goes on nor makes former pods again."""
+    plan = make_plan(pool({"store": {"replicas": 3}}, namespace=namespace), Observed(pods=(MASTER,)), Settings())
+    store = next(dict(o) for o in plan.objects if o["kind"] == "Deployment" and o["metadata"]["name"] == "demo-store")
+    store["spec"] = store["spec"] | {"minReadySeconds": 1}
+    template = deepcopy(store["spec"]["template"])
+    template["spec"]["containers"][0]["image"] = "m:2"
+    rolling = store | {"spec": store["spec"] | {"template": template}}
+
+    def images() -> list[str]:
+        """Of all pods; each is made ready, as no kubelet does it here."""
+        found = kubectl.get("pods", f"--namespace={namespace}")["items"]
+        for pod in found:
+            if pod["status"].get("phase") != "Running":
+                made_ready(kubectl, namespace, pod["metadata"]["name"])
+        return sorted(pod["spec"]["containers"][0]["image"] for pod in found)
+
+    applied(kubectl, Plan(None, objects=(store,)))
+    former = store["spec"]["template"]["spec"]["containers"][0]["image"]
+    eventually(lambda: images() == [former] * 3)
+    eventually(lambda: status(kubectl, namespace).get("availableReplicas") == 3)
+    applied(kubectl, Plan(None, objects=(rolling,)))
+    eventually(lambda: status(kubectl, namespace).get("updatedReplicas") == 1)
+    applied(kubectl, Plan(None, objects=(rolled(rolling, replaces=True, full=True, waits="x"),)))
+    half = sorted([former, former, "m:2"])
+    eventually(lambda: images() == half and status(kubectl, namespace).get("availableReplicas") == 3)
+    time.sleep(5)  # five times minReadySeconds
+    assert images() == half
+    applied(kubectl, Plan(None, objects=(rolling,)))
+    eventually(lambda: images() == ["m:2"] * 3)
+
+
+def status(kubectl: Kubectl, namespace: str) -> dict[str, Any]:
+    """Of the store's Deployment."""
+    found: dict[str, Any] = kubectl.get("deployment", "demo-store", f"--namespace={namespace}")["status"]
+    return found
+
+
+def made_ready(kubectl: Kubectl, namespace: str, pod: str) -> None:
+    """As a kubelet would."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": now}
+    patch = json.dumps({"status": {"phase": "Running", "conditions": [ready]}})
+    kubectl.succeeds("patch", "pod", pod, f"--namespace={namespace}", "--subresource=status", f"-p={patch}")
