@@ -1,6 +1,7 @@
 # make demo     a pool of two real engines on a real cluster, to Ready and verified reuse
 # make test     every test
 # make negative every case of the negative suite, with real engines; half an hour
+# make fuzz     hostile input for every parser, 10,000 examples each; an hour
 # make verify   generated files are current, style, types and layers hold
 # make bench    figures, as ratios against a reference of the same run
 # make clean    stops the cluster and removes the environment; the cache of builds stays
@@ -12,7 +13,7 @@ STAGE := hack/stage
 CACHE := $(or $(KVCP_CACHE),$(HOME)/.cache/kvcachepool)
 PYTEST := $(PY) -m pytest -q
 
-.PHONY: negative help setup tools images cluster-up cluster-down demo demo-down test test-fast test-cluster verify generate fmt lock bench clean
+.PHONY: negative fuzz help setup tools images cluster-up cluster-down demo demo-down test test-fast test-cluster verify generate fmt lock bench clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -20,6 +21,10 @@ help:
 setup:
 	@$(STAGE) "Debian packages" e2e/setup/debian-packages.sh
 	@$(STAGE) "Python environment" hack/bootstrap.sh
+
+# What needs no cluster, with the nightly number of examples (KVCP_FUZZ to choose another one).
+fuzz: setup
+	@$(STAGE) "fuzzing" env KVCP_FUZZ=$(or $(KVCP_FUZZ),10000) $(PYTEST) -n 2 tests/fuzz
 
 tools: setup
 	@$(STAGE) "cluster programs" $(PY) -m e2e.cluster build
@@ -41,7 +46,7 @@ demo-down: setup
 
 # What needs no cluster, in half a minute.
 test-fast: setup
-	@$(STAGE) "unit, golden and wiring tests" $(PYTEST) -n 2 tests/unit tests/golden tests/wiring
+	@$(STAGE) "unit, golden and wiring tests" $(PYTEST) -n 2 tests/unit tests/golden tests/wiring tests/fuzz
 
 test: test-fast tools
 	@$(STAGE) "chart tests" $(PYTEST) tests/chart

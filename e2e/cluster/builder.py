@@ -78,12 +78,16 @@ UNITS = (
         tags="no_btrfs,no_devmapper,no_zfs",
     ),
     Unit("coredns", {".": "coredns"}),
+    Unit("kube-router", {"github.com/cloudnativelabs/kube-router/v2/cmd/kube-router": "kube-router"}),
     Unit(
         "helm",
         {"helm.sh/helm/v3/cmd/helm": "helm"},
         ldflags="-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0",
     ),
 )
+
+DEVICE_PLUGIN = Unit("deviceplugin", {".": "deviceplugin"})
+"""Runs in pods of tests and is built when they want it: a change of it does not restart the cluster."""
 
 
 def unit_key(unit: Unit, go_version: str) -> str:
@@ -157,11 +161,21 @@ def build(cache: Path | None = None, *, stages: Stages | None = None) -> Path:
     return bin_dir
 
 
+def build_unit(unit: Unit, cache: Path | None = None, *, stages: Stages | None = None) -> Path:
+    """Build programs that are no part of the cluster and return their folder, whose name is their key."""
+    root = (cache or cache_dir()) / "tools"
+    stages = stages or Stages("build")
+    with locked(root / ".lock", stages, "build"):
+        return _build_unit(unit, root / "units" / f"{unit.name}-{unit_key(unit, go_version())}", stages)
+
+
 def prune(cache: Path | None = None) -> list[Path]:
     """Remove builds of former versions; call it only while no cluster runs from them."""
     root = (cache or cache_dir()) / "tools"
     version = go_version()
-    keep = {tools_key(version), "units"} | {f"{unit.name}-{unit_key(unit, version)}" for unit in UNITS}
+    keep = {tools_key(version), "units"} | {
+        f"{unit.name}-{unit_key(unit, version)}" for unit in (*UNITS, DEVICE_PLUGIN)
+    }
     stale = [path for parent in (root, root / "units") if parent.is_dir() for path in parent.iterdir()]
     removed = [path for path in stale if path.is_dir() and path.name not in keep]
     for path in removed:

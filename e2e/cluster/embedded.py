@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 
-from . import control, dns, hardware, host, node
+from . import control, dns, firewall, hardware, host, node
 from .builder import require_tools
 from .containerd import Containerd
 from .errors import ClusterError
@@ -24,11 +24,12 @@ from .settings import Settings
 from .stages import Stages
 
 _CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-_NODE = ("containerd", "kubelet", "kube-proxy")
+_NODE = ("containerd", "kubelet", "kube-proxy", "kube-router")
 # Pods' processes first lose who would restart them, then the runtime goes, the API last.
 _STOP_ORDER = (
     "kubelet",
     "kube-proxy",
+    "kube-router",
     "kube-scheduler",
     "kube-controller-manager",
     "containerd",
@@ -172,6 +173,8 @@ class EmbeddedProvider:
         with self._stages.stage(f"node {name} ready"):
             started = self._supervisor.since("kubelet")
             self._supervisor.wait_ready("kubelet", lambda: _node_ready(kubectl, name, started), 120)
+        # It wants to know the node, and its chains must stand before those that let everything through.
+        self._start(node.kube_router(plan), firewall.enforces, 60)
         with self._stages.stage("accelerators"):
             hardware.advertise(kubectl, name, self._settings.hardware)
 

@@ -7,9 +7,12 @@ import subprocess
 from collections.abc import Iterable
 from itertools import pairwise
 
-# kube-proxy's and the kubelet's, those of the CNI plugins bridge and portmap, and our own.
+# kube-proxy's, the kubelet's and kube-router's, those of the CNI plugins bridge and portmap, and our own.
 OWN_CHAIN = "KVCP-FORWARD"
 _PREFIXES = ("KUBE-", "CNI-", "KVCP-")
+_SETS = ("KUBE-SRC-", "KUBE-DST-", "inet6:KUBE-SRC-", "inet6:KUBE-DST-")
+"""Addresses that kube-router's rules name."""
+_ENFORCING = "KUBE-ROUTER-FORWARD"
 
 
 def removal(saved: str) -> str:
@@ -52,7 +55,28 @@ def clear() -> list[str]:
             )
             if outcome.returncode:
                 problems.append(f"{program}: {outcome.stderr.strip()}")
+    for name in _sets():  # only after the rules: a set in use cannot be destroyed
+        outcome = subprocess.run(["ipset", "destroy", name], capture_output=True, check=False, text=True)
+        if outcome.returncode:
+            problems.append(f"ipset {name}: {outcome.stderr.strip()}")
     return problems
+
+
+def enforces() -> bool:
+    """Whether packets between pods pass the rules for NetworkPolicies before the one that lets them all through."""
+    rules = subprocess.run(["iptables", "--wait", "10", "-S", "FORWARD"], capture_output=True, check=False, text=True)
+    return enforced(rules.stdout)
+
+
+def enforced(rules: str) -> bool:
+    """The same, of the rules of FORWARD as iptables lists them."""
+    jumps = [_target(line) for line in rules.splitlines() if line.startswith("-A ")]
+    return _ENFORCING in jumps and OWN_CHAIN not in jumps[: jumps.index(_ENFORCING)]
+
+
+def _sets() -> list[str]:
+    listed = subprocess.run(["ipset", "list", "-name"], capture_output=True, check=False, text=True).stdout
+    return [name for name in listed.split() if name.startswith(_SETS)]
 
 
 def leftovers() -> list[str]:
@@ -61,7 +85,7 @@ def leftovers() -> list[str]:
     for program in ("iptables", "ip6tables"):
         saved = subprocess.run([f"{program}-save"], capture_output=True, check=False, text=True).stdout
         found += [line for line in saved.splitlines() if line.startswith(":") and _ours(line[1:].split()[0])]
-    return found
+    return found + [f"set {name}" for name in _sets()]
 
 
 def allow_forwarding(bridge: str) -> None:

@@ -23,7 +23,7 @@ _SYSCTLS = {
     # A reply from a pod on the same bridge must pass the rules that undo the Service's address translation.
     "net/bridge/bridge-nf-call-iptables": "1",
 }
-_PROGRAMS = ("runc", "ip", "iptables", "ip6tables", "conntrack", "mount", "umount")
+_PROGRAMS = ("runc", "ip", "iptables", "ip6tables", "ipset", "conntrack", "mount", "umount")
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWNER = Path("/run/kvcachepool-cluster")
 _DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
@@ -110,7 +110,7 @@ def leftovers(settings: Settings) -> list[str]:
     found = [f"mount {point}" for point in mounts(settings.state)]
     found += [f"process {pid}" for pid in _shims(settings)]
     found += [f"cgroup {path}" for path in _cgroups(settings)]
-    found += [f"chain {chain}" for chain in firewall.leftovers() if owned(settings)]
+    found += [f"packet filter {chain}" for chain in firewall.leftovers() if owned(settings)]
     if Path(f"/sys/class/net/{settings.bridge}").exists():
         found.append(f"bridge {settings.bridge}")
     return found

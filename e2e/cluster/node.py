@@ -1,4 +1,4 @@
-"""The node: containerd, kubelet, kube-proxy and the pod network, as configuration.
+"""The node: containerd, kubelet, kube-proxy, kube-router and the pod network, as configuration.
 
 The settings that differ from the defaults are those without which a node did
 not start, leaked onto the host, or got in the way on a small machine; each
@@ -77,6 +77,8 @@ def prepare(plan: NodePlan, ca: Authority) -> None:
     write_kubeconfig(control, ca, control.kubeconfig("kubelet"), kubelet)
     proxy = ca.client("kube-proxy", user="system:kube-proxy")
     write_kubeconfig(control, ca, control.kubeconfig("kube-proxy"), proxy)
+    router = ca.client("kube-router", user="kube-router", groups=["system:masters"])
+    write_kubeconfig(control, ca, control.kubeconfig("kube-router"), router)
     serving = ca.server("kubelet-serving", common_name=settings.node, hosts=[settings.node, settings.network.node_ip])
     # Pods with `dnsPolicy: Default` must not reach for the host's resolver, which may be unreachable and slow to fail.
     (plan.config / "resolv.conf").write_text(f"nameserver {settings.network.dns_ip}\n")
@@ -114,6 +116,26 @@ def kube_proxy(plan: NodePlan) -> Daemon:
     config = plan.config / "kube-proxy.yaml"
     argv = (str(plan.bin / "kube-proxy"), f"--config={config}", "-v=1")
     return Daemon("kube-proxy", argv, configs=(config, plan.control.kubeconfig("kube-proxy")))
+
+
+def kube_router(plan: NodePlan) -> Daemon:
+    """Enforces NetworkPolicies; the bridge plugin and kube-proxy know none. Its other parts, a router and a proxy, are
+    off. The health port would listen on all addresses."""
+    kubeconfig = plan.control.kubeconfig("kube-router")
+    argv = (
+        str(plan.bin / "kube-router"),
+        "--run-firewall=true",
+        "--run-router=false",
+        "--run-service-proxy=false",
+        "--run-loadbalancer=false",
+        "--enable-cni=false",
+        f"--kubeconfig={kubeconfig}",
+        f"--hostname-override={plan.settings.node}",
+        f"--service-cluster-ip-range={plan.settings.network.service_cidr}",
+        "--health-port=0",
+        "--metrics-port=0",
+    )
+    return Daemon("kube-router", argv, configs=(kubeconfig,))
 
 
 def containerd_config(plan: NodePlan) -> str:

@@ -7,7 +7,7 @@ set -euo pipefail
 # build images without a registry; the lib* packages are what a Mooncake wheel
 # links against when tests run it outside a container.
 PACKAGES=(
-  ca-certificates iproute2 iptables conntrack ethtool socat kmod mount procps
+  ca-certificates iproute2 iptables ipset conntrack ethtool socat kmod mount procps
   runc containernetworking-plugins
   buildah mmdebstrap uidmap fuse-overlayfs
   libibverbs1 librdmacm1 libnuma1 libcurl4

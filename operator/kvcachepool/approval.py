@@ -22,13 +22,14 @@ def restart_by_edit(
     pool: KVCachePool, observed: Observed, desired: Mapping[str, Any], live: Mapping[str, Any] | None
 ) -> MasterRestart | None:
     """The restart that applying `desired` would cause, unless it costs nothing or was approved."""
-    if live is None or _template(desired) == _template(live) or not index_lives(observed):
+    if live is None or _template(desired) == _template(live) or not index_lives(pool, observed):
         return None
     wanted, found = (templates(workload)["template"]["spec"] for workload in (desired, live))
-    images = [[c.get("image") for c in spec.get("containers", ())] for spec in (wanted, found)]
     metadata = live["metadata"]
     approval = content_hash([metadata.get("uid", ""), metadata.get("generation", 0), _template(desired)])
-    restart = MasterRestart(approval, differences(wanted, found), image=images[0] != images[1])
+    restart = MasterRestart(
+        approval, differences(wanted, found), clients=_seen_by_clients(wanted) != _seen_by_clients(found)
+    )
     return None if _approved(pool, restart) else restart
 
 
@@ -51,9 +52,19 @@ def eviction_approved(pool: KVCachePool, observed: Observed) -> bool:
     return any(content_hash([pod.uid, "eviction"]) == approved for pod in _living(observed))
 
 
-def index_lives(observed: Observed) -> bool:
-    """Whether a master's process runs that may have an index. While none does, nothing can be lost."""
+def index_lives(pool: KVCachePool, observed: Observed) -> bool:
+    """Whether a master's process runs that may have an index. While none does, nothing can be lost. Of an external one
+    only its answers are seen."""
+    if pool.store.master.external is not None:
+        return observed.master is not None and observed.master.reachable
     return bool(_living(observed))
+
+
+def _seen_by_clients(spec: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What of a master its clients depend on: its version, and how it is found."""
+    container: Mapping[str, Any] = next(iter(spec.get("containers") or ()), {})
+    found_by = ("--rpc_address=", "--enable_ha=", "--etcd_endpoints=", "--cluster_id=")
+    return container.get("image"), *(arg for arg in container.get("args") or () if arg.startswith(found_by))
 
 
 def _living(observed: Observed) -> list[PodFacts]:

@@ -58,6 +58,7 @@ RESOURCES: Mapping[str, Resource] = {
     "Event": Resource("/api/v1", "events"),
     "EndpointSlice": Resource("/apis/discovery.k8s.io/v1", "endpointslices"),
     "PodDisruptionBudget": Resource("/apis/policy/v1", "poddisruptionbudgets"),
+    "NetworkPolicy": Resource("/apis/networking.k8s.io/v1", "networkpolicies"),
     "Deployment": Resource("/apis/apps/v1", "deployments"),
     "LeaderWorkerSet": Resource("/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
     "DaemonSet": Resource("/apis/apps/v1", "daemonsets"),
@@ -294,14 +295,14 @@ class Cluster:
         await self.create(body)
 
     async def pod_log(
-        self, namespace: str, pod: str, container: str, *, previous: bool, tail_lines: int, limit_bytes: int
+        self, namespace: str, pod: str, container: str, *, previous: bool, tail_lines: int | None, limit_bytes: int
     ) -> str:
-        """The end of a container's log: the last `tail_lines`, of these the first `limit_bytes`; empty when there is
+        """A container's log: all of it, or the last `tail_lines`; of that the first `limit_bytes`. Empty when there is
         none."""
         query = [
             ("container", container),
             ("previous", str(previous).lower()),
-            ("tailLines", str(tail_lines)),
+            *([("tailLines", str(tail_lines))] if tail_lines is not None else []),
             ("limitBytes", str(limit_bytes)),
         ]
         try:

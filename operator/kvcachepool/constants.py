@@ -28,6 +28,9 @@ ANNOTATION_INPUTS: Final = f"{GROUP}/inputs-hash"
 ANNOTATION_TEMPLATE: Final = f"{GROUP}/template-hash"
 """On a workload: hash of its pod template as it was rendered."""
 
+LABEL_NEGATIVE: Final = f"{GROUP}/negative"
+"""On pods of the negative suite: the pool's label value. They are no members: nothing routes to them or counts them."""
+
 LABEL_INJECT: Final = f"{GROUP}/inject"
 """On a user's pod: `"true"` asks the webhook to complete it."""
 ANNOTATION_CONTAINER: Final = f"{GROUP}/container"
@@ -56,6 +59,8 @@ PREFLIGHT_CONTAINER: Final = "preflight"
 WAIT_CONTAINER: Final = "wait-for-master"
 """Init container of an engine pod; ends when the master's RPC port accepts a connection."""
 
+ENGINE_KINDS: Final = {"Deployment": "apps/v1", "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}
+"""What a generation of engines can be, with the API version: engines on one node each, or over several."""
 ENGINE_PORT: Final = 8000
 MASTER_RPC_PORT: Final = 50051
 MASTER_HTTP_PORT: Final = 9003

@@ -312,6 +312,8 @@ class Observed:
     """By pod name; only pods that run."""
     engine_trends: Mapping[str, EngineTrend] = field(default_factory=dict)
     """By pod name."""
+    transports: Mapping[str, str] = field(default_factory=dict)
+    """RDMA or TCP, by name of the pod whose log says that it has installed it; only where RDMA is asked for."""
     rates: Rates = Rates()
     store_trend: StoreTrend = StoreTrend()
     verification: VerificationStatus | None = None

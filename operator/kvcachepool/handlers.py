@@ -24,6 +24,7 @@ _WATCHED: tuple[tuple[str, str, str], ...] = (
     ("", "v1", "configmaps"),
     ("discovery.k8s.io", "v1", "endpointslices"),
     ("policy", "v1", "poddisruptionbudgets"),
+    ("networking.k8s.io", "v1", "networkpolicies"),
 )
 _LEADER_WORKER_SETS: tuple[str, str, str] = ("leaderworkerset.x-k8s.io", "v1", "leaderworkersets")
 
@@ -37,6 +38,9 @@ def settings() -> kopf.OperatorSettings:
     result.scanning.disabled = True
     result.networking.request_timeout = 30
     result.networking.connect_timeout = 10
+    # Pauses between tries, and after the last an error that is an answer (5xx, 403) ends the process. kopf's own grow
+    # to 21 s, and for so long a change could go unseen after the API server is back.
+    result.networking.error_backoffs = (1, 1, 2, 3, *(5,) * 9)
     # kopf removes the finalizer of this name from every object that it sees; a pod may carry another kopf
     # operator's default one.
     result.persistence.finalizer = f"{constants.GROUP}/unused"

@@ -129,7 +129,7 @@ def _member(
         problems += _disagrees(expected.settings, config, *reference)
     elif pod.ready:
         why = engine.error if engine is not None and engine.error else "it has not told them"
-        unknown.append(f"its cache settings could not be read on port {constants.ENGINE_PORT} ({why})")
+        unknown.append(f"its cache settings could not be read on port {pod.port or constants.ENGINE_PORT} ({why})")
     return Member(pod, tuple(problems), tuple(unknown), config is not None, obstacle)
 
 

@@ -10,8 +10,9 @@ import re
 
 _LABEL = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
 _LONGEST_SUFFIX = len("-engine-0123456789ab")
-_MAX_STEM = 52 - _LONGEST_SUFFIX
-"""Room for our suffix and for the 11 characters a StatefulSet adds (`-` and a 10-character revision)."""
+_MAX_STEM = 48 - _LONGEST_SUFFIX
+"""Room for our suffix, for the 4 characters that a LeaderWorkerSet adds to name its 1000th group, and for the 11 that
+the StatefulSet of a group adds (`-` and a 10-character revision)."""
 _HASHED = re.compile(r"-[0-9a-f]{8}$")
 
 

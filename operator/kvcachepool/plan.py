@@ -18,7 +18,7 @@ The algorithm:
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from kvcachepool import constants
 from kvcachepool.api import KVCachePool
@@ -44,13 +44,17 @@ from kvcachepool.render.disruption import disruption_budget
 from kvcachepool.render.engine import engine_env, engine_memory, engine_workload
 from kvcachepool.render.leader_worker_set import leader_worker_set
 from kvcachepool.render.members import ENGINES_SERVICE, listed, member_slices
-from kvcachepool.render.rollout import API_VERSIONS, as_it_runs, keep_running, other_template
+from kvcachepool.render.network_policy import KIND as NETWORK_POLICY
+from kvcachepool.render.network_policy import network_policies
+from kvcachepool.render.rollout import as_it_runs, keep_running, other_template
 from kvcachepool.render.service import service
 from kvcachepool.schema import CacheSchema
 from kvcachepool.settings import Settings
 from kvcachepool.stranded import next_to_restart
 
 Json = dict[str, Any]
+_FOLLOWS_AT_ONCE: Final = frozenset({"EndpointSlice", NETWORK_POLICY})
+"""Kinds that no pod needs to go on: an unwanted one is deleted also while engines move."""
 
 
 def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan:
@@ -66,28 +70,32 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     current, formers = generations(observed, workload_name(pool, constants.ENGINE, schema.digest))
     workloads = list(backend.workloads(pool, settings))
     beside = _beside(pool, workloads, observed)
-    waiting = _waiting(parts, observed, current) or _version_waits(beside.held, observed, current, formers)
-    hardware = match_hardware(pool, parts, workloads, observed, settings, current=current.name)
+    waiting = _waiting(parts, observed, current, external=pool.store.master.external is not None)
+    hardware = match_hardware(pool, parts, workloads, observed, settings, digest=schema.digest)
     deployments, outdated, steps = list(beside.deployments), list(beside.outdated), list(beside.steps)
     if waiting is None:
         workload = engine_workload(pool, settings, schema, parts, need=hardware.need, choice=hardware.engine.choice)
         final, live, kept = _kept(pool, workload, observed)
-        if _held(pool, hardware, final, live):
+        replaces = live is not None and other_template(final, live)
+        if _waits_for_master(beside.held, replaces=replaces, moves=live is None and bool(formers)):
+            waiting = Finding(
+                "PendingMasterRestart", "engines change once the restart of the master is approved (see StoreReady)"
+            )
+        elif _held(pool, hardware, new=live is None or replaces):
             waiting = Finding("WaitingForNodes", "engines are made, or changed, once a node fits them")
         else:
             waits = _engine_obstacle(pool, observed)
             steps += [waits] if waits else []
-            replaces = live is not None and other_template(final, live)
-            step = _step(pool, current, formers, replaces=replaces)
-            deployments += _moved(final, live, observed, _one_at_a_time(step, current, formers, waits), waits)
+            step = _one_at_a_time(_step(pool, current, formers, replaces=replaces), current, formers, waits)
+            deployments += [*_formers(observed, formers, step), _engines(final, live, observed, step, waits)]
             outdated += [constants.ENGINE] if kept else []
     settings_reported = _engine_settings(schema)
     name = pool.spec.model.served_name or pool.spec.model.id
     joined = members(Expected(schema, settings_reported, name), observed)
     routed = _routed(joined, observed)
     services = [*backend.services(pool), _engine_service(pool), *member_slices(pool, routed)]
-    budgets = _budgets(pool, workloads, observed)
-    objects = (*services, *budgets, *deployments)
+    policies = network_policies(pool, settings, [workload.component for workload in workloads])
+    objects = (*policies, *services, *_budgets(pool, workloads, observed), *deployments)
     drained = {former.name for former in formers if former.drained}
     moved_on = waiting is None and len(drained) == len(formers) and _settled(observed, current)
     return Plan(
@@ -130,7 +138,7 @@ def _beside(pool: KVCachePool, workloads: Sequence[Workload], observed: Observed
         applied = as_it_runs(final["kind"], live, final["spec"]["replicas"]) if stays and live is not None else final
         if workload.component == constants.STORE:
             pods = observed.members(constants.STORE)
-            waits = obstacle(observed, pods) if index_lives(observed) else ""
+            waits = obstacle(observed, pods) if index_lives(pool, observed) else ""
             result.steps += [waits] if waits else []
             applied = _stepped(applied, live, observed, final["spec"]["replicas"], waits)
         result.deployments.append(applied)
@@ -162,13 +170,9 @@ def _kept(pool: KVCachePool, workload: Workload, observed: Observed) -> tuple[Js
     return final, live, kept
 
 
-def _version_waits(
-    held: MasterRestart | None, observed: Observed, current: Generation, formers: Sequence[Generation]
-) -> Finding | None:
-    """Engines of another store version than the master's would fail without an error."""
-    if held is None or not held.image or current.name in observed.workloads or not formers:
-        return None
-    return Finding("PendingMasterRestart", "engines move once the restart of the master is approved (see StoreReady)")
+def _waits_for_master(held: MasterRestart | None, *, replaces: bool, moves: bool) -> bool:
+    """Engines of another store version than the master's, or that look for it elsewhere, would find no store."""
+    return held is not None and held.clients and (replaces or moves)
 
 
 def _to_evict(pool: KVCachePool, observed: Observed) -> tuple[tuple[str, str], ...]:
@@ -178,7 +182,7 @@ def _to_evict(pool: KVCachePool, observed: Observed) -> tuple[tuple[str, str], .
 
 def _engine_obstacle(pool: KVCachePool, observed: Observed) -> str:
     """Engines that lend memory themselves go one at a time, too."""
-    if pool.spec.backend.mooncake is None or pool.store.mode != "Embedded" or not index_lives(observed):
+    if pool.spec.backend.mooncake is None or pool.store.mode != "Embedded" or not index_lives(pool, observed):
         return ""
     return obstacle(observed, (*observed.members(constants.ENGINE), *observed.members(constants.WORKER)))
 
@@ -203,11 +207,10 @@ def _engine_service(pool: KVCachePool) -> Json:
     return service(pool, constants.ENGINE, ENGINES_SERVICE, {"http": (constants.ENGINE_PORT, engine_port(pool))})
 
 
-def _held(pool: KVCachePool, hardware: HardwareMatch, desired: Json, live: Mapping[str, Any] | None) -> bool:
-    """Whether engines must wait for a node. A change that replaces no pod, such as of replicas, need not."""
-    if hardware.engine.placeable or pool.spec.engines.when_no_node_fits == "Create":
-        return False
-    return live is None or other_template(desired, live)
+def _held(pool: KVCachePool, hardware: HardwareMatch, *, new: bool) -> bool:
+    """Whether engines must wait for a node; all generations stay as they are then. A change that makes or replaces no
+    pod of the current one, such as of replicas or of the move's next step, need not wait."""
+    return new and not hardware.engine.placeable and pool.spec.engines.when_no_node_fits == "Wait"
 
 
 def _rendered(pool: KVCachePool, workload: Workload) -> Json:
@@ -257,19 +260,24 @@ def _step(pool: KVCachePool, current: Generation, formers: Sequence[Generation],
     return next_step(engines.replicas, engines.max_surge, current, formers)
 
 
-def _moved(desired: Json, live: Mapping[str, Any] | None, observed: Observed, step: Step, waits: str) -> list[Json]:
-    """The engines' Deployments with as many engines as the step says, former ones first: they make room."""
-    rest = [
-        as_it_runs(kind, live, step.formers[name])
-        for (kind, name), live in sorted(observed.children.items(), key=lambda item: item[0])
-        if kind in API_VERSIONS and name in step.formers
+def _formers(observed: Observed, formers: Sequence[Generation], step: Step) -> list[Json]:
+    """Workloads of former generations with as many engines as the step says; they come first and make room."""
+    return [
+        as_it_runs(kind, observed.children[kind, former.name], step.formers[former.name])
+        for former in formers
+        for kind in constants.ENGINE_KINDS
+        if (kind, former.name) in observed.children
     ]
+
+
+def _engines(desired: Json, live: Mapping[str, Any] | None, observed: Observed, step: Step, waits: str) -> Json:
+    """The current generation's; those that lend memory go one at a time."""
     if desired["kind"] != "Deployment" or not desired["spec"].get("minReadySeconds"):
-        return [*rest, desired | {"spec": desired["spec"] | {"replicas": step.current}}]
-    return [*rest, _stepped(desired, live, observed, step.current, waits)]
+        return desired | {"spec": desired["spec"] | {"replicas": step.current}}
+    return _stepped(desired, live, observed, step.current, waits)
 
 
-def _waiting(parts: EngineParts, observed: Observed, current: Generation) -> Finding | None:
+def _waiting(parts: EngineParts, observed: Observed, current: Generation, *, external: bool) -> Finding | None:
     """Why engines of this schema are not made yet. No device is held while the store starts, or for a Secret that is
     not there; engines of a former schema stay meanwhile."""
     if current.name in observed.workloads:
@@ -280,6 +288,9 @@ def _waiting(parts: EngineParts, observed: Observed, current: Generation) -> Fin
     if parts.wait_for is None:
         return None
     if any(pod.ready for pod in observed.members(constants.MASTER)):
+        return None
+    master = observed.master
+    if external and master is not None and master.reachable and master.service_ready is not False:
         return None
     host, port = parts.wait_for
     return Finding("WaitingForMaster", f"engines start once {host}:{port} accepts connections")
@@ -293,12 +304,12 @@ def _settled(observed: Observed, current: Generation) -> bool:
 def _unwanted(
     objects: Sequence[Mapping[str, Any]], observed: Observed, drained: Collection[str], *, all_of_them: bool
 ) -> Iterator[tuple[str, str]]:
-    """Former generations without engines and lists of members without members, and the rest once engines have moved on
-    from it."""
+    """Former generations without engines, lists of members without members and policies; the rest once engines
+    have moved on from it."""
     wanted = {(obj["kind"], obj["metadata"]["name"]) for obj in objects}
     for kind, name in sorted(observed.children):
-        empty = kind in API_VERSIONS and name in drained
-        if empty or ((all_of_them or kind == "EndpointSlice") and (kind, name) not in wanted):
+        empty = kind in constants.ENGINE_KINDS and name in drained
+        if empty or ((all_of_them or kind in _FOLLOWS_AT_ONCE) and (kind, name) not in wanted):
             yield kind, name
 
 

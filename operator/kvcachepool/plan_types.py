@@ -18,8 +18,9 @@ class MasterRestart:
     """What the annotation must say; it fits this one restart and no later one."""
     differences: tuple[str, ...] = ()
     """What of the master's pod would change, such as `--client_ttl: 10 → 20`."""
-    image: bool = False
-    """Whether it gets another image, and so perhaps another version than the pods that talk to it."""
+    clients: bool = False
+    """Whether pods that talk to it must change together with it: it gets another image, and so perhaps another version,
+    or is found in another way."""
     evicted_from: str = ""
     """The cordoned node that the master's pod must not leave before; empty: the spec asks for the restart."""
 

@@ -6,12 +6,14 @@ import yaml
 
 from kvcachepool import constants
 from kvcachepool.api.parse import Invalid, parse_pool
+from kvcachepool.documents import DocumentError, load
 from kvcachepool.facts import Observed, PodFacts
 from kvcachepool.plan import make_plan
 from kvcachepool.settings import Settings
 
 _MASTER_IS_READY = Observed(
-    pods=(PodFacts(name="master", uid="", component=constants.MASTER, digest="", ready=True),), leader_worker_sets=True
+    pods=(PodFacts(name="master", uid="", component=constants.MASTER, digest="", ready=True),),
+    leader_worker_sets=True,
 )
 """Engines are part of the preview: the store is taken as started, and LeaderWorkerSet as installed."""
 
@@ -33,9 +35,9 @@ def preview(manifest: str, settings: Settings, *, namespace: str = "default") ->
     Raises PreviewError when the text is not YAML, holds no pool, or a pool has findings.
     """
     try:
-        documents = [document for document in yaml.safe_load_all(manifest) if document]
-    except yaml.YAMLError as error:
-        raise PreviewError(f"not YAML: {error}") from error
+        documents = load(manifest)
+    except DocumentError as error:
+        raise PreviewError(str(error)) from error
     pools = [d for d in documents if isinstance(d, dict) and d.get("kind") == constants.KIND]
     if not pools:
         raise PreviewError(f"found no {constants.KIND} of {constants.API_VERSION}")

@@ -23,6 +23,8 @@ _SUFFIX: dict[str, Decimal] = {
 }
 PATTERN = r"^[0-9]+(\.[0-9]+)?(k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei|[eE][+]?[0-9]{1,2})?$"
 """What the CRD accepts for a size: non-negative, no milli-bytes."""
+_LONGEST = 256
+"""Characters of a quantity; nobody writes so many, and very long numbers are slow to convert."""
 _QUANTITY = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(k|Ki|M|Mi|G|Gi|T|Ti|P|Pi|E|Ei)?(?:[eE]\+?([0-9]{1,2}))?$")
 
 
@@ -32,9 +34,9 @@ def parse_bytes(value: str | int) -> int:
     Raises ValueError that says what was found and what is expected.
     """
     text = str(value).strip()
-    match = _QUANTITY.match(text)
+    match = _QUANTITY.match(text) if len(text) <= _LONGEST else None
     if match is None or (match[2] and match[3]):
-        raise ValueError(f"{text!r} is not a size: expected a non-negative quantity such as 80Gi, 500M or 1e9")
+        raise ValueError(f"{text[:64]!r} is not a size: expected a non-negative quantity such as 80Gi, 500M or 1e9")
     number = Decimal(match[1]) * _SUFFIX[match[2] or ""] * Decimal(10) ** int(match[3] or 0)
     whole = int(number)
     return whole if whole == number else whole + 1
@@ -46,9 +48,10 @@ _SMALL: dict[str, Decimal] = {"n": Decimal(10) ** -9, "u": Decimal(10) ** -6, "m
 
 def parse_amount(value: str | int) -> Decimal:
     """Any quantity of a resource as a plain number: `500m` of cpu, `2` devices, `1Gi` of memory. Raises ValueError."""
-    match = _AMOUNT.match(str(value).strip())
+    text = str(value).strip()
+    match = _AMOUNT.match(text) if len(text) <= _LONGEST else None
     if match is None:
-        raise ValueError(f"{value!r} is not a quantity such as 500m, 2 or 1Gi")
+        raise ValueError(f"{text[:64]!r} is not a quantity such as 500m, 2 or 1Gi")
     number, suffix = Decimal(match[1]), match[2] or ""
     if suffix[:1] in {"e", "E"} and suffix[1:] and suffix != "Ei":
         return number * Decimal(10) ** int(suffix[1:])

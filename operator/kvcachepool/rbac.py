@@ -85,6 +85,7 @@ RULES: Final = (
     Rule(
         Scope.WATCHED, "policy", ("poddisruptionbudgets",), _CHILD, "children: how many pods a drain may take at a time"
     ),
+    Rule(Scope.WATCHED, "networking.k8s.io", ("networkpolicies",), _CHILD, "children: who may reach a pool's pods"),
     Rule(Scope.WATCHED, "", ("pods",), _READ, "what runs"),
     Rule(
         Scope.WATCHED,

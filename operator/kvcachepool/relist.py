@@ -69,8 +69,12 @@ class Relist:
         if self._also is not None:
             await self._also()
         for kind in (*KINDS, *self._optional()):
-            selector = "" if kind == constants.KIND else constants.LABEL_POOL
-            for namespace in self._namespaces:
-                objects, version = await self._cluster.list(kind, namespace, selector)
-                for key in self._cache.replace(kind, namespace, objects, version):
-                    self._changed(key)
+            await self.kind(kind)
+
+    async def kind(self, kind: str) -> None:
+        """Lists one kind in each watched scope. Raises ApiError."""
+        selector = "" if kind == constants.KIND else constants.LABEL_POOL
+        for namespace in self._namespaces:
+            objects, version = await self._cluster.list(kind, namespace, selector)
+            for key in self._cache.replace(kind, namespace, objects, version):
+                self._changed(key)

@@ -25,7 +25,8 @@ from kvcachepool.children import Children
 from kvcachepool.claims import Claims
 from kvcachepool.cluster import ApiError, Cluster, connect, connection
 from kvcachepool.device_plugins import DevicePlugins
-from kvcachepool.facts import Observed
+from kvcachepool.facts import Object, Observed
+from kvcachepool.groups import Groups
 from kvcachepool.health import Health
 from kvcachepool.leader import Leadership
 from kvcachepool.metrics import Metrics
@@ -66,7 +67,7 @@ class Operator:
         self.device_plugins = DevicePlugins(
             self.cluster,
             settings,
-            lambda: [pool for key in self.cache.pools() if (pool := self.cache.pool(key)) is not None],
+            self._pools,
             lambda key: self.queue.add(key),  # noqa: PLW0108 - the queue is made below
             leads=lambda: self.leadership.leads,
         )
@@ -97,6 +98,7 @@ class Operator:
             also=self.surroundings.refresh,
             optional=lambda: ("LeaderWorkerSet",) if self.surroundings.leader_worker_sets else (),
         )
+        self.groups = Groups(self.surroundings, self.relist, self._pools)
         self.strangers = Strangers(self.cluster, self.cache, leads=lambda: self.leadership.leads)
         self.health = Health(
             self.metrics.registry, alive=(self._watch_problem, self._queue_problem), ready=(lambda: self._waiting,)
@@ -122,6 +124,11 @@ class Operator:
             background = [
                 asyncio.create_task(self.relist.forever(), name="relist"),
                 asyncio.create_task(self.strangers.forever(), name="strangers"),
+                *(
+                    []
+                    if self.surroundings.leader_worker_sets
+                    else [asyncio.create_task(self.groups.forever(), name="groups")]
+                ),
                 asyncio.create_task(self._campaign(), name="leadership"),
                 asyncio.create_task(self.device_plugins.forever(), name="device-plugins"),
                 *([asyncio.create_task(self.tls.forever(), name="webhook-tls")] if self.tls is not None else []),
@@ -221,6 +228,9 @@ class Operator:
     def _pool_changed(self, key: Key) -> None:
         self.queue.add(key)
         self.device_plugins.wake()
+
+    def _pools(self) -> list[Object]:
+        return [pool for key in self.cache.pools() if (pool := self.cache.pool(key)) is not None]
 
     def _all_changed(self) -> None:
         for key in self.cache.pools():

@@ -1,8 +1,13 @@
 """What the installation (not the pool) decides; read from the environment that the chart sets."""
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Final
+
+_SWITCH: Final = {"true": True, "false": False}
+_EXPECTED: Final[Mapping[object, str]] = {bool: "true or false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,12 @@ class Settings:
     """Where the leader's Lease lies; empty means the operator runs alone (development)."""
     identity: str = ""
     """This replica's name in the Lease; the pod's name."""
+    network_policies: bool = False
+    """Whether pools get NetworkPolicies, where they do not say otherwise."""
+    pod_labels: tuple[str, ...] = ()
+    """Labels of the operator's own pods, `name=value`: who asks masters and engines."""
+    metrics_from: str = ""
+    """Who else may read metrics of pools: a JSON list of NetworkPolicy peers."""
     device_plugin_account: str = ""
     """Service account, in the operator's namespace, of the RDMA device plugin; empty means that none may be run."""
     device_plugin_image: str = ""
@@ -41,6 +52,14 @@ class Settings:
     webhook_certificate_dir: str = ""
     """Folder with a certificate that cert-manager keeps; empty: the operator keeps the Secret itself."""
 
+    @property
+    def metrics_peers(self) -> list[dict[str, Any]]:
+        """`metrics_from`, parsed. Raises ValueError when it is not a JSON list of objects."""
+        peers = json.loads(self.metrics_from or "[]")
+        if not isinstance(peers, list) or not all(isinstance(peer, dict) for peer in peers):
+            raise ValueError("KVCP_METRICS_FROM: expected a JSON list of NetworkPolicy peers")
+        return peers
+
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> "Settings":
         """Raises ValueError that names the variable, what was found and what is expected."""
@@ -55,10 +74,16 @@ class Settings:
                     values[name] = int(text)
                 elif annotation is float:
                     values[name] = float(text)
+                elif annotation is bool:
+                    values[name] = _SWITCH[text.lower()]
                 elif annotation is str:
                     values[name] = text
                 else:
                     values[name] = tuple(part.strip() for part in text.split(",") if part.strip())
-            except ValueError as error:
-                raise ValueError(f"{variable}: found {text!r}, expected {annotation.__name__}") from error
-        return cls(**values)  # type: ignore[arg-type]
+            except (ValueError, KeyError) as error:
+                raise ValueError(
+                    f"{variable}: found {text!r}, expected {_EXPECTED.get(annotation, annotation.__name__)}"
+                ) from error
+        settings = cls(**values)  # type: ignore[arg-type]
+        _ = settings.metrics_peers  # said at start, not at the first pass
+        return settings

@@ -56,11 +56,20 @@ class Surroundings:
         """Reads both anew. What may not be read is a fact; raises ApiError for any other trouble."""
         changed = await self._refresh_nodes()
         changed |= await self._refresh_tables()
-        served = await self._cluster.served("LeaderWorkerSet")
-        changed |= served != self.leader_worker_sets
-        self.leader_worker_sets = served
+        changed |= await self._refresh_groups()
         if changed:
             self._changed()
+
+    async def look_for_groups(self) -> bool:
+        """Whether LeaderWorkerSet has come, or gone, since the last look. Raises ApiError."""
+        changed = await self._refresh_groups()
+        if changed:
+            self._changed()
+        return changed
+
+    async def _refresh_groups(self) -> bool:
+        before, self.leader_worker_sets = self.leader_worker_sets, await self._cluster.served("LeaderWorkerSet")
+        return before != self.leader_worker_sets
 
     async def _refresh_nodes(self) -> bool:
         try:

@@ -60,8 +60,6 @@ def own_plane() -> Iterator[ControlPlane]:
     """An API server of its own: nodes are not namespaced."""
     with ControlPlane(controller_manager=False) as started:
         started.kubectl.run("apply", "-f", str(CRD_FILE))
-        started.kubectl.run("apply", "-f", "-", data=json.dumps(GROUPS))
-        eventually(lambda: started.kubectl.succeeds("get", "leaderworkersets", "--all-namespaces"))
         eventually(lambda: started.kubectl.succeeds("get", "kvcachepools", "--all-namespaces"))
         for name in ("default", OWN):
             if not started.kubectl.succeeds("get", "namespace", name):
@@ -102,9 +100,7 @@ def cluster(own_plane: ControlPlane, operator: Path) -> Iterator[Kubectl]:
     yield kubectl
     kubectl.run("delete", "kvpool", "--all", "--namespace=default")
     kubectl.run("delete", "nodes", "--all")
-    kubectl.run(
-        "delete", "deployments,services,leaderworkersets", "--selector=kvcachepool.io/pool", "--namespace=default"
-    )
+    kubectl.run("delete", "deployments,services", "--selector=kvcachepool.io/pool", "--namespace=default")
 
 
 def add(kubectl: Kubectl, raw: dict[str, Any]) -> None:
@@ -284,10 +280,18 @@ def test_the_inventory_shows_nodes_and_pools(cluster: Kubectl, own_plane: Contro
 
 
 def test_an_engine_over_two_nodes_is_a_group(cluster: Kubectl) -> None:
-    for name in ("a", "b"):
-        add(cluster, raw_node(name))
-    make(cluster, schema={"parallelism": {"tensor": 8, "pipeline": 2}}, engines={"replicas": 1, "nodesPerEngine": 2})
+    """The kind comes after the operator's start, which is noticed long before the next relist (5 minutes)."""
     where = "--namespace=default"
+    add(cluster, raw_node("a"))
+    make(cluster, schema={"parallelism": {"tensor": 8, "pipeline": 2}}, engines={"replicas": 1, "nodesPerEngine": 2})
+    eventually(lambda: "does not serve LeaderWorkerSet" in condition(cluster, "Accepted")["message"])
+    cluster.run("apply", "-f", "-", data=json.dumps(GROUPS))
+    eventually(lambda: condition(cluster, "Accepted")["status"] == "True")
+    eventually(lambda: condition(cluster)["reason"] == "NoMatchingNodes")
+    assert "there is room for 1: 1 of 1 node can take one. No engine is made." in condition(cluster)["message"]
+    assert group(cluster) is None
+
+    add(cluster, raw_node("b"))
     eventually(lambda: group(cluster) is not None)
     assert engine(cluster) is None
     made = group(cluster)

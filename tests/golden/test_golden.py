@@ -15,7 +15,15 @@ from kvcachepool.preview import PreviewError, preview
 from kvcachepool.settings import Settings
 
 CASES = Path(__file__).parent / "cases"
-SETTINGS = {"private-registry": Settings(image_registry="registry.internal:5000", image_pull_secrets=("regcred",))}
+SETTINGS = {
+    "private-registry": Settings(image_registry="registry.internal:5000", image_pull_secrets=("regcred",)),
+    "network-policies": Settings(
+        network_policies=True,
+        lease_namespace="kvcachepool-system",
+        pod_labels=("app.kubernetes.io/name=kvcachepool-operator", "app.kubernetes.io/instance=kvcachepool"),
+        metrics_from='[{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]',
+    ),
+}
 
 
 @pytest.mark.parametrize("case", sorted(path.name for path in CASES.iterdir()))

@@ -56,6 +56,7 @@ def test_all_programs_end_up_in_one_folder(fake_go: Path) -> None:
         "kube-apiserver",
         "kube-controller-manager",
         "kube-proxy",
+        "kube-router",
         "kube-scheduler",
         "kubectl",
         "kubelet",
@@ -74,6 +75,16 @@ def test_a_failed_build_leaves_nothing_that_looks_finished(fake_go: Path) -> Non
     assert not list((fake_go / "cache" / "tools" / "units").iterdir())
     with pytest.raises(MissingToolError, match=r"e2e\.cluster build"):
         builder.require_tools(fake_go / "cache")
+
+
+def test_a_program_for_pods_leaves_the_clusters_own_as_they_are(fake_go: Path) -> None:
+    script = (fake_go / "bin" / "go").read_text().replace("${out}coredns", "${out}deviceplugin")
+    (fake_go / "bin" / "go").write_text(script)
+    folder = builder.build_unit(builder.DEVICE_PLUGIN, fake_go / "cache")
+    assert [path.name for path in folder.iterdir()] == ["deviceplugin"]
+    assert builder.build_unit(builder.DEVICE_PLUGIN, fake_go / "cache") == folder
+    assert builder.DEVICE_PLUGIN not in builder.UNITS
+    assert folder not in builder.prune(fake_go / "cache")
 
 
 def test_prune_keeps_what_is_current(fake_go: Path) -> None:

@@ -59,7 +59,7 @@ def test_a_control_plane_on_loopback_publishes_no_endpoint(plan: node.NodePlan, 
 def test_prepare_writes_what_the_daemons_read(plan: node.NodePlan, tmp_path: Path) -> None:
     credentials = control.prepare(plan.control, tmp_path / "admin")
     node.prepare(plan, credentials.ca)
-    for daemon in (node.containerd(plan), node.kubelet(plan), node.kube_proxy(plan)):
+    for daemon in (node.containerd(plan), node.kubelet(plan), node.kube_proxy(plan), node.kube_router(plan)):
         assert daemon.digest() == daemon.digest()
         assert all(path.is_file() for path in daemon.configs)
 

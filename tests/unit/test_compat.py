@@ -61,7 +61,7 @@ def test_the_operators_builds_are_the_pinned_ones() -> None:
     ("text", "where"),
     [
         ("- a: 1", "Input should be"),
-        ("a: [", "own.yaml is not YAML"),
+        ("a: [", "own.yaml: not YAML"),
         ("cudaVersion: []", "own.yaml: cudaVersion: Extra inputs"),
         (yaml.safe_dump({"cudaVersions": [{"major": 14, "minDriver": 0, "minCapability": "8.0", **SOURCE}]}), "minDriver"),
         (yaml.safe_dump({"gpuClasses": [{"products": "(", "dataCenter": True, **SOURCE}]}), "must be a regular expression"),

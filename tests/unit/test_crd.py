@@ -66,7 +66,9 @@ def test_every_node_says_what_it_is() -> None:
 def test_free_objects_keep_their_fields_and_no_others_do() -> None:
     free = {path for path, node in ALL_NODES if node.get("x-kubernetes-preserve-unknown-fields")}
     assert free == {
-        path for path, _ in ALL_NODES if re.search(r"\.(affinity|topologySpreadConstraints\[\]|valueFrom)$", path)
+        path
+        for path, _ in ALL_NODES
+        if re.search(r"\.(affinity|topologySpreadConstraints\[\]|valueFrom|clients\[\])$", path)
     }
 
 

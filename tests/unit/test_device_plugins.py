@@ -55,6 +55,15 @@ def test_of_two_that_contradict_each_other_the_older_counts_and_the_other_is_tol
     assert "pool team-a/z asks for rdma/hca_a with other settings" in plan.conflicts["team-a", "a"]
 
 
+def test_what_would_end_the_plugin_for_all_pools_is_left_out_and_told() -> None:
+    """It validates its whole configuration at start, and exits (resources_manager.go, ValidateConfigs)."""
+    plan = wishes([rdma("a"), rdma("b", "team/hca_a"), rdma("c", "rdma/hca.a"), rdma("d", "rdma/hca-a")])
+    assert [wish.pool[1] for wish in plan.wishes] == ["a"]
+    assert "pool team-a/a asks for rdma/hca_a while names must differ after the slash" in plan.conflicts["team-a", "b"]
+    for name, resource in (("c", "rdma/hca.a"), ("d", "rdma/hca-a")):
+        assert f"found {resource} in spec.transport.rdma.resourceName" in plan.conflicts["team-a", name]
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -9,6 +9,7 @@ import pytest
 from kvcachepool import constants
 from kvcachepool.compat.tables import BUILT_IN, Tables
 from kvcachepool.facts import NodeFacts, Observed, PodFacts
+from kvcachepool.observe.pods import workload_facts
 from kvcachepool.plan import make_plan
 from kvcachepool.plan_types import Plan
 from kvcachepool.settings import Settings
@@ -16,6 +17,7 @@ from tests.nodes import A100, GPU, H100, L4, node
 from tests.pools import pool
 
 MASTER = PodFacts("demo-master-1", "u", constants.MASTER, "", ready=True)
+NEW_SCHEMA = {"schema": {"blockSize": 32}}
 RDMA = {"transport": {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca_b"}}}
 
 
@@ -27,21 +29,37 @@ def planned(
     pods: tuple[PodFacts, ...] = (),
 ) -> Plan:
     children = {(o["kind"], o["metadata"]["name"]): deepcopy(dict(o)) for o in live.objects} if live else {}
-    observed = Observed(pods=(MASTER, *pods), nodes=nodes, children=children, tables=tables)
+    workloads = {name: workload_facts(o) for (kind, name), o in children.items() if kind == "Deployment"}
+    observed = Observed(pods=(MASTER, *pods), nodes=nodes, children=children, workloads=workloads, tables=tables)
     return make_plan(pool(spec), observed, Settings())
 
 
 def engine(plan: Plan) -> dict[str, Any]:
-    """The engines' Deployment, which must be there."""
-    return next(dict(o) for o in plan.objects if _is_engine(o))
+    """The engines' Deployment of the plan's schema, which must be there."""
+    return next(dict(o) for o in engines(plan) if o["metadata"]["name"] == f"demo-engine-{digest(plan)}")
 
 
 def has_engine(plan: Plan) -> bool:
-    return any(_is_engine(o) for o in plan.objects)
+    return any(engines(plan))
 
 
-def _is_engine(obj: Mapping[str, Any]) -> bool:
-    return obj["kind"] == "Deployment" and obj["metadata"]["name"].startswith("demo-engine-")
+def engines(plan: Plan) -> list[Mapping[str, Any]]:
+    """The Deployments of all generations."""
+    workloads = (o for o in plan.objects if o["kind"] == "Deployment")
+    return [o for o in workloads if o["metadata"]["labels"][constants.LABEL_COMPONENT] == constants.ENGINE]
+
+
+def digest(plan: Plan) -> str:
+    assert plan.schema is not None
+    return plan.schema.digest
+
+
+def serving(plan: Plan, where: str = "a") -> tuple[PodFacts, ...]:
+    """Two engines of that plan's schema, which are ready."""
+    return tuple(
+        PodFacts(f"e{n}", f"u{n}", constants.ENGINE, digest(plan), node=where, ready=True, phase="Running")
+        for n in range(2)
+    )
 
 
 def image(plan: Plan) -> str:
@@ -261,6 +279,37 @@ def test_a_change_that_no_node_fits_leaves_engines_alone() -> None:
     assert plan.prune == ()
 
 
+def test_a_new_schema_waits_for_a_node_and_the_engines_of_the_former_serve_on() -> None:
+    live = planned(None, node("a"))
+    cordoned = node("a", cordoned=True)
+    plan = planned(NEW_SCHEMA, cordoned, live=live, pods=serving(live))
+    assert (has_engine(plan), fitting(plan), plan.prune) == (False, [], ())
+    assert plan.waiting is not None
+    assert plan.waiting.reason == "WaitingForNodes"
+    moving = planned(NEW_SCHEMA, node("a"), live=live, pods=serving(live))
+    assert [o["spec"]["replicas"] for o in engines(moving)] == [1, 0]
+
+
+def test_a_move_that_has_begun_goes_on_though_no_node_fits_any_more() -> None:
+    live = planned(None, node("a"))
+    moving = planned(NEW_SCHEMA, node("a"), live=live, pods=serving(live))
+    plan = planned(NEW_SCHEMA, node("a", cordoned=True), live=moving, pods=serving(live)[:1])
+    assert plan.waiting is None
+    assert [o["spec"]["replicas"] for o in engines(plan)] == [1, 1]
+    assert engine(plan)["spec"]["template"] == engine(moving)["spec"]["template"]
+
+
+def test_a_new_schema_takes_the_former_ones_gpu_and_build_where_they_fit_and_others_where_not() -> None:
+    live = planned(None, node("a", driver="550.54"))
+    both = (node("a"), node("b", product=L4))
+    plan = planned(NEW_SCHEMA, *both, live=live, pods=serving(live))
+    chosen = engine(plan)["metadata"]["annotations"]
+    assert (chosen[constants.ANNOTATION_CUDA], chosen[constants.ANNOTATION_PRODUCT]) == ("12", H100)
+    plan = planned(NEW_SCHEMA, both[1], live=live, pods=serving(live))
+    chosen = engine(plan)["metadata"]["annotations"]
+    assert (chosen[constants.ANNOTATION_CUDA], chosen[constants.ANNOTATION_PRODUCT]) == ("13", L4)
+
+
 def test_replicas_follow_the_user_also_when_no_node_fits_any_more() -> None:
     live = planned(None, node("a"))
     plan = planned({"engines": {"replicas": 5}}, node("a", cordoned=True), live=live)
@@ -282,7 +331,7 @@ def test_nodes_that_cannot_be_read_keep_nothing_back() -> None:
 
 
 def test_a_cordoned_node_still_fits_the_engine_that_runs_there() -> None:
-    runs = PodFacts("demo-engine-0", "e", constants.ENGINE, "", node="a", ready=True)
+    runs = PodFacts("demo-engine-0", "e", constants.ENGINE, digest(planned()), node="a", ready=True)
     drained = node("a", cordoned=True, taints=("drain=now:NoSchedule",))
     assert fitting(planned(None, drained, pods=(runs,))) == ["a"]
     assert fitting(planned(None, drained)) == []

@@ -1,5 +1,6 @@
 """Engines over several nodes."""
 
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -70,6 +71,31 @@ def test_memory_is_that_of_one_pods_ranks() -> None:
     leader, _ = members(planned(embedded))
     assert leader["spec"]["containers"][0]["resources"]["requests"]["memory"] == "98Gi"  # 8 × (10 + 1) + 8 + 2
     assert planned(embedded).expected_segments == 2 * 16
+
+
+def test_groups_of_a_former_schema_make_room_for_those_of_the_new_one() -> None:
+    live = group(planned())
+    facts = workload_facts(live | {"status": {"replicas": 2, "readyReplicas": 2, "updatedReplicas": 2}})
+    pods = tuple(
+        PodFacts(f"{facts.name}-{n}", f"e{n}", constants.ENGINE, facts.digest, ready=True, phase="Running")
+        for n in range(2)
+    )
+    changed = merged(SPEC, {"schema": {"blockSize": 32}})
+    observed = Observed(
+        pods=(MASTER, *pods),
+        children={("LeaderWorkerSet", facts.name): live},
+        workloads={facts.name: facts},
+        leader_worker_sets=True,
+    )
+    former, current = (o for o in make_plan(pool(changed), observed, Settings()).objects if _is_group(o))
+    assert former["apiVersion"] == current["apiVersion"] == "leaderworkerset.x-k8s.io/v1"
+    assert (former["metadata"]["name"], former["spec"]) == (facts.name, live["spec"] | {"replicas": 1})
+    assert current["metadata"]["name"] != facts.name
+    assert current["spec"]["replicas"] == 0
+
+
+def _is_group(obj: Mapping[str, Any]) -> bool:
+    return bool(obj["kind"] == "LeaderWorkerSet")
 
 
 def test_nodes_are_matched_with_one_pod() -> None:

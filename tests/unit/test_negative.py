@@ -16,7 +16,7 @@ from kvcachepool.cli import main
 from kvcachepool.facts import Observed
 from kvcachepool.negative.arms import Asker, Engine, try_case
 from kvcachepool.negative.cases import BY_NAME, CASES, Options, Skipped, Variant, variant
-from kvcachepool.negative.pods import LABEL, engine_pod, variant_schema
+from kvcachepool.negative.pods import engine_pod, variant_schema
 from kvcachepool.negative.report import document, passed, table
 from kvcachepool.negative.suite import Suite, SuiteError, ground
 from kvcachepool.negative.verdict import FAILS, HANGS, ISOLATED, NOT_RUN, SHARED, UNSOUND, WRONG, Row, Seen, judge
@@ -100,7 +100,7 @@ def config(pod: dict[str, Any]) -> dict[str, Any]:
 def test_the_pod_is_outside_the_pool_and_like_its_engines() -> None:
     pod, running = pod_of("dtype"), live()["spec"]["template"]
     assert constants.LABEL_POOL not in pod["metadata"]["labels"]
-    assert pod["metadata"]["labels"][LABEL] == "demo"
+    assert pod["metadata"]["labels"][constants.LABEL_NEGATIVE] == "demo"
     assert pod["metadata"]["annotations"] == running["metadata"]["annotations"]
     (owner,) = pod["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["controller"]) == ("KVCachePool", False)
@@ -332,7 +332,7 @@ async def test_a_leak_fails_the_suite() -> None:
 async def test_a_killed_run_leaves_a_pod_that_the_next_one_removes() -> None:
     async with AsyncExitStack() as stack, HttpReader(timeout=30) as http:
         api = FakeApi(stack)
-        api._add("demo-negative-seed", None, {LABEL: "demo"})
+        api._add("demo-negative-seed", None, {constants.LABEL_NEGATIVE: "demo"})
         assert [row.verdict for row in await run(api, http, ["seed"])] == [ISOLATED]
         api._add("demo-negative-seed", None, {"app": "theirs"})
         with pytest.raises(SuiteError, match="is not the suite's"):

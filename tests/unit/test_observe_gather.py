@@ -9,7 +9,7 @@ import pytest
 from kvcachepool import constants
 from kvcachepool.api import PoolStatus
 from kvcachepool.api.status import SchemaStatus, VerificationStatus
-from kvcachepool.observe.gather import gather
+from kvcachepool.observe.gather import _workloads, gather
 from kvcachepool.observe.http import HttpReader
 from kvcachepool.observe.memory import PoolMemory
 from tests.pools import pool
@@ -304,3 +304,19 @@ async def test_references_that_the_spec_no_longer_has_are_forgotten():
         await observe(cluster, http, memory, 0.0, REFERRING)
         assert (await observe(cluster, http, memory, 1.0)).missing == ()
     assert memory.references == {}
+
+
+@pytest.mark.parametrize(("nodes", "ready"), [(1, 3), (2, 5)])
+def test_of_two_workloads_of_one_name_the_wanted_kind_counts(nodes: int, ready: int) -> None:
+    """While a generation changes between one node an engine and several, there is one of each kind."""
+    children = {
+        (kind, "demo-engine-1"): {
+            "kind": kind,
+            "metadata": {"name": "demo-engine-1", "labels": {"kvcachepool.io/component": "engine"}},
+            "status": {"readyReplicas": count},
+        }
+        for kind, count in (("LeaderWorkerSet", 5), ("Deployment", 3))
+    }
+    spec = {"schema": {"parallelism": {"tensor": 2}}, "engines": {"nodesPerEngine": nodes}}
+    found = _workloads(pool(spec), children)
+    assert [(name, facts.ready) for name, facts in found.items()] == [("demo-engine-1", ready)]

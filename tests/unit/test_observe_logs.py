@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvcachepool.observe.logs import MAX_LENGTH, actionable_line, redact
+from kvcachepool.credentials import redact
+from kvcachepool.observe.logs import MAX_LENGTH, actionable_line
 
 LOGS = Path(__file__).parents[1] / "fixtures" / "logs"
 ENGINE = "(EngineCore_DP0 pid=77) ERROR 11-29 15:41:32 [core.py:1510] "

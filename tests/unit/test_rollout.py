@@ -293,7 +293,7 @@ def test_the_changes_above_name_every_field_of_the_api() -> None:
     for name, field in PoolSpec.model_fields.items():
         alias = field.alias or name
         model = getattr(spec, name)
-        if alias == "verification" or not hasattr(type(model), "model_fields"):
+        if alias in {"verification", "networkPolicy"} or not hasattr(type(model), "model_fields"):
             continue
         for inner, inner_field in type(model).model_fields.items():
             path = f"{alias}.{inner_field.alias or inner}"

@@ -14,6 +14,7 @@ from tests.status_scenes import Case, both, container, gone, healthy, seen
 
 RDMA: dict[str, Any] = {"transport": {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca_b"}}}
 MISSING = "libcudart.so.12 is missing: this image is CUDA 13, install mooncake-transfer-engine-cuda13"
+GROUPS: dict[str, Any] = {"schema": {"parallelism": {"tensor": 8, "pipeline": 2}}, "engines": {"nodesPerEngine": 2}}
 BAD = """
 knownBad:
   - {engine: ==0.33.0, backend: mooncake, effect: refuse, problem: loads end in garbage, remedy: use 0.34,
@@ -80,6 +81,81 @@ CASES = [
         ("An engine has 16 ranks, and the largest node 8 nvidia.com/gpu", "spec.engines.nodesPerEngine"),
         {"schema": {"parallelism": {"tensor": 8, "pipeline": 2}}},
         id="over nodes",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoMatchingNodes",
+        both(nodes(node("a")), seen(leader_worker_sets=True)),
+        (
+            "An engine is 2 pods (spec.engines.nodesPerEngine), but there is room for 1: 1 of 1 node can take one.",
+            "No engine is made.",
+        ),
+        GROUPS,
+        id="a group needs two",
+    ),
+    Case(
+        "HardwareMatched",
+        "InsufficientNodeMemory",
+        both(nodes(node("a"), node("b", memory="4Gi")), seen(leader_worker_sets=True)),
+        ("there is room for 1: 1 of 2 nodes can take one. 1 node: less memory than",),
+        GROUPS,
+        id="a group and a small node",
+    ),
+    Case(
+        "HardwareMatched",
+        "NodesFit",
+        both(nodes(node("a", gpus=16)), seen(leader_worker_sets=True)),
+        ("1 of 1 node can take an engine",),
+        GROUPS,
+        id="a group on one large node",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoMatchingNodes",
+        both(nodes(node("a", gpus=16, offers={"rdma/hca_b": "63"})), seen(leader_worker_sets=True)),
+        ("there is room for 1",),
+        GROUPS | {"transport": {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca_b", "hostNetwork": True}}},
+        id="a group on the node's ports",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoMatchingNodes",
+        nodes(node("a", labels={"zone": "b"}), node("b")),
+        ("2 nodes: nodeSelector or affinity does not match (found no label zone, zone=b)",),
+        {"scheduling": {"nodeSelector": {"zone": "a"}}},
+        id="another zone",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoMatchingNodes",
+        nodes(node("a", offers={"team/disk": "1"})),
+        ("1 node: too little of another resource (found 1 of team/disk)",),
+        {"engines": {"resources": {"limits": {"team/disk": "2"}}}},
+        id="another device",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoMatchingNodes",
+        nodes(node("a")),
+        ("1 node: fewer cores than 999 (found ",),
+        {"engines": {"resources": {"requests": {"cpu": "999"}}}},
+        id="cores",
+    ),
+    Case(
+        "HardwareMatched",
+        "InsufficientNodeMemory",
+        nodes(node("a", offers={"hugepages-2Mi": "1Gi"})),
+        ("1 node: too few huge pages (found 1Gi of hugepages-2Mi)",),
+        {"engines": {"resources": {"limits": {"hugepages-2Mi": "2Gi"}}}},
+        id="huge pages",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoCompatibleDriver",
+        nodes(node("a", labels={"nvidia.com/gpu.compute.major": "7", "nvidia.com/gpu.compute.minor": "0"})),
+        ("1 node: compute capability below 7.5, which CUDA 13 needs (found 7.0",),
+        {"cuda": {"version": "13"}},
+        id="an old GPU",
     ),
     Case(
         "HardwareMatched",

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kvcachepool.constants import ANNOTATION_APPROVE, ENGINE, MASTER, STORE
-from kvcachepool.facts import Segment
+from kvcachepool.facts import Observed, Segment
 from kvcachepool.plan import make_plan
 from kvcachepool.settings import Settings
 from kvcachepool.status import make_status, transitions
@@ -40,6 +40,14 @@ def segment(host: str, status: str = "OK", protocol: str = "tcp") -> Segment:
 RDMA = {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca"}}
 LIVE = {(obj["kind"], obj["metadata"]["name"]): obj for obj in planned(pool()).objects}
 """Children as they were rendered from the pool's former spec."""
+
+
+def told_rdma(observed: Observed) -> Observed:
+    """The master lists what members were told to use."""
+    owners = (p for p in observed.pods if p.component == STORE)
+    return master(segments=tuple(segment(p.ip, protocol="rdma") for p in owners))(observed)
+
+
 CASES = [
     Case(
         "StoreReady",
@@ -291,6 +299,38 @@ CASES = [
         says=("spec.transport.protocol is RDMA, but TCP is used", "Likely causes, in this order", "IPC_LOCK"),
         spec={"transport": RDMA},
         id="aibrix#897",
+    ),
+    Case(
+        "TransportMatched",
+        "TransportDowngraded",
+        lambda o: seen(transports={p.name: "TCP" for p in o.pods if p.component == STORE})(told_rdma(o)),
+        ("protocol is RDMA, but TCP is used by 10.0.0.2:13000 (demo-store-0). Likely causes, in this order: the pod",),
+        {"transport": RDMA},
+        id="fell back, told to use RDMA",
+    ),
+    Case(
+        "TransportMatched",
+        "TransportDowngraded",
+        lambda o: seen(transports={"demo-store-0": "RDMA", "demo-engine-1": "TCP"})(told_rdma(o)),
+        ("but TCP is used by demo-engine-1.",),
+        {"transport": RDMA},
+        id="an engine fell back",
+    ),
+    Case(
+        "TransportMatched",
+        "AsAsked",
+        lambda o: seen(transports={"demo-store-0": "RDMA"})(told_rdma(o)),
+        ("1 segment over RDMA.",),
+        {"transport": RDMA},
+        id="installed",
+    ),
+    Case(
+        "TransportMatched",
+        "AsAsked",
+        told_rdma,
+        ("That is what the master lists; the log of demo-store-0 does not tell",),
+        {"transport": RDMA},
+        id="log rotated",
     ),
     Case(
         "TransportMatched",

@@ -78,6 +78,18 @@
     - create
     - patch
     - delete
+# children: who may reach a pool's pods
+- apiGroups:
+    - networking.k8s.io
+  resources:
+    - networkpolicies
+  verbs:
+    - get
+    - list
+    - watch
+    - create
+    - patch
+    - delete
 # what runs
 - apiGroups:
     - ''

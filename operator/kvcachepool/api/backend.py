@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from kvcachepool.api.base import ApiModel
+from kvcachepool.api.master import Master
 from kvcachepool.api.pods import ImageRef, PodIdentity, PullPolicy, Resources, Scheduling
-from kvcachepool.api.rules import Matching, Quantity, Rule, rules
+from kvcachepool.api.rules import Quantity, Rule, rules
 from kvcachepool.compat.pins import PINS
 
 
@@ -54,33 +55,6 @@ class Backend(ApiModel):
     def name(self) -> str:
         """`native` or `mooncake`."""
         return "native" if self.native is not None else "mooncake"
-
-
-Ratio = Annotated[
-    str,
-    Matching(
-        r"^(0\.[0-9]{0,3}[1-9]|0?\.[1-9][0-9]{0,3}|1(\.0+)?)$",
-        'a share above 0 and up to 1, as a string such as "0.05"',
-        max_length=8,
-    ),
-]
-"""A share above 0 and up to 1, as a string: Kubernetes APIs carry no floats."""
-
-
-class Master(ApiModel):
-    """The Mooncake master: the pool's index. Its restart empties the index, and so the pool."""
-
-    resources: Resources = Resources(requests={"cpu": "500m", "memory": "1Gi"}, limits={"memory": "2Gi"})
-    scheduling: Scheduling = Scheduling()
-    eviction_high_watermark: Ratio = "0.9"
-    """Share of the capacity at which eviction starts."""
-    eviction_ratio: Ratio = "0.05"
-    """Share of the keys that one eviction drops."""
-    lease_ttl_milliseconds: Annotated[int, Field(ge=1000, le=600000)] = 10000
-    """How long a block that is being read cannot be evicted; a load that takes longer fails and is
-    recomputed."""
-    client_ttl_seconds: Annotated[int, Field(ge=5, le=600)] = 10
-    """How long a silent member keeps its segment. Until then reads of it fail and are recomputed."""
 
 
 class Store(ApiModel):

@@ -16,6 +16,8 @@ from kvcachepool.findings import Finding
 
 _MAX_SHOWN = 80
 _MAX_FINDINGS = 10
+_MAX_MESSAGE = 1000
+_MAX_PATH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +63,21 @@ def _finding(detail: ErrorDetails) -> Finding:
         message = f"{path}: {detail['msg'].removeprefix('Value error, ')}"
     else:
         message = f"{path}: found {_show(found, path)}; {detail['msg'][:1].lower()}{detail['msg'][1:]}"
-    return Finding("InvalidSpec", message, path)
+    return Finding("InvalidSpec", message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…", path)
 
 
 def _path(location: tuple[int | str, ...]) -> str:
     path = ""
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return path.lstrip(".") or "spec"
+    path = path.lstrip(".") or "spec"
+    return path if len(path) <= _MAX_PATH else f"{path[:_MAX_PATH]}…"
 
 
 def _show(value: Any, path: str) -> str:
-    """The value for a message; environment values are never shown, a Secret may have been pasted there."""
-    if ".env[" in path or isinstance(value, Mapping | list):
+    """The value for a message; never where a secret may have been pasted: values of variables, flags, and in place of
+    the name of a Secret."""
+    if any(part in path.lower() for part in (".env[", ".extraargs", "secret")) or isinstance(value, Mapping | list):
         return f"a value of type {type(value).__name__}"
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"

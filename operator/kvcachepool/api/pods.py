@@ -1,13 +1,19 @@
 """What users may say about the pods of a component: resources, env, placement."""
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
 from kvcachepool.api.base import ApiModel, DnsName, Object, ResourceValue
 from kvcachepool.api.rules import Rule, rules
+from kvcachepool.credentials import HARMLESS, NAME_PATTERN, secret_name
 
 ImageRef = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]*$", max_length=512)]
+IN_THE_OPEN = (
+    "a variable of this name holds a secret, which whoever reads the pool could read here: put it into a Secret and "
+    "name that in valueFrom.secretKeyRef"
+)
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 
 
@@ -28,7 +34,12 @@ class EnvVar(ApiModel):
             Rule(
                 "!has(self.value) || !has(self.valueFrom)",
                 "only one of value and valueFrom may be set, found both",
-            )
+            ),
+            Rule(
+                f"!has(self.value) || !self.name.matches({json.dumps(NAME_PATTERN)}) || "
+                f"self.value in {json.dumps(HARMLESS)} || self.value.startsWith('$(')",
+                IN_THE_OPEN,
+            ),
         )
     )
 
@@ -43,6 +54,9 @@ class EnvVar(ApiModel):
     def _one(self) -> "EnvVar":
         if self.value is not None and self.value_from is not None:
             raise ValueError("only one of value and valueFrom may be set, found both")
+        value = self.value or ""
+        if secret_name(self.name) and value not in HARMLESS and not value.startswith("$("):
+            raise ValueError(IN_THE_OPEN)
         return self
 
 

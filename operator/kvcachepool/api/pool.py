@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, model_validator
 
 from kvcachepool.api.backend import Backend, Store
-from kvcachepool.api.base import ApiModel, DnsName, StatusModel, map_list
+from kvcachepool.api.base import ApiModel, DnsName, Object, StatusModel, map_list
 from kvcachepool.api.cache_schema import Schema
 from kvcachepool.api.cuda import Cuda
 from kvcachepool.api.engines import Engines
@@ -35,6 +35,17 @@ class Verification(ApiModel):
     """Pause between probes; varied by a tenth, so that pools do not probe together."""
     prompt_tokens: Annotated[int, Field(ge=256, le=131072)] = 8192
     """Length of the probe's prompt; cut to what the model allows."""
+
+
+class NetworkPolicy(ApiModel):
+    """Who may reach the pool's pods, where the cluster's network enforces NetworkPolicies: members each other and the
+    store, the operator and metrics scrapers (a setting of the installation) the ports with metrics."""
+
+    enabled: bool = True
+    """Keep NetworkPolicies for this pool, unless the installation keeps none. There are none on the node's network."""
+    clients: list[Object] = Field(default_factory=list, max_length=32)
+    """Who may send requests to the engines: peers as in a NetworkPolicy (podSelector, namespaceSelector, ipBlock).
+    Everybody when left out."""
 
 
 class PoolSpec(ApiModel):
@@ -103,6 +114,8 @@ class PoolSpec(ApiModel):
     )
     """For every pod of the pool."""
     verification: Verification = Verification()
+    network_policy: NetworkPolicy = NetworkPolicy()
+    """Who may reach the pool's pods."""
     rollout_token: Annotated[str, Field(max_length=64)] | None = None
     """Any text. An operator upgrade never restarts pods; change this to move them to the new operator's
     templates. Where the
@@ -175,6 +188,11 @@ class KVCachePool(StatusModel):
     def store(self) -> Store:
         """The store's settings, with defaults where the user gave none."""
         return self.spec.store or Store()
+
+    @property
+    def feature(self) -> str | None:
+        """What the compatibility tables may know more about than the versions: `masterHa`."""
+        return "masterHa" if self.store.master.ha is not None else None
 
     def owner_reference(self) -> dict[str, Any]:
         """What makes the garbage collector delete a child together with its pool."""

@@ -56,17 +56,21 @@ class Matching:
     expected: str
     """Completes "must be …"."""
     max_length: int
+    address: bool = False
+    """Somebody may write a password before an `@` in it, which no message may show."""
 
     def _check(self, value: str) -> str:
         if len(value) > self.max_length or not re.fullmatch(self.pattern, value):
-            raise ValueError(f"must be {self.expected}, found {value[:64]!r}")
+            found = "one with an @" if self.address and "@" in value else repr(value[:64])
+            raise ValueError(f"must be {self.expected}, found {found}")
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        rule = Rule(f"self.matches({json.dumps(self.pattern)})", f"must be {self.expected}", ("%s", "self"))
+        found = "self.contains('@') ? 'one with an @' : self" if self.address else "self"
+        rule = Rule(f"self.matches({json.dumps(self.pattern)})", f"must be {self.expected}", ("%s", found))
         return handler(core) | {"maxLength": self.max_length} | rules(rule)
 
 

@@ -107,7 +107,8 @@ class Rdma(ApiModel):
     host_network: bool = False
     """Engines and store pods use the node's network. Then one engine of a pool fits on a node."""
     device_plugin: DevicePlugin | None = None
-    """Let the operator run the RDMA shared device plugin. Left out, nodes must offer the resource already."""
+    """Let the operator run the RDMA shared device plugin; resourceName has only letters, digits and _ after its slash
+    then. Left out, nodes must offer the resource already."""
 
     @field_validator("devices", "networks")
     @classmethod

@@ -9,9 +9,10 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from kvcachepool import constants, names
+from kvcachepool import constants
 from kvcachepool.api import KVCachePool
 from kvcachepool.backends.base import CONFIG_DIR, EngineParts
+from kvcachepool.backends.mooncake_master import client_address, client_env, client_inputs, wait_address
 from kvcachepool.backends.mooncake_pods import apart_seconds, master_workload, store_memory, store_workload
 from kvcachepool.backends.mooncake_transport import device_names, protocol, transport_env
 from kvcachepool.checks.memory import check_limit
@@ -31,14 +32,6 @@ _CONNECTOR: Final = "MooncakeStoreConnector"
 _CONFIG_FILE: Final = "mooncake.json"
 SEGMENT_ALIGNMENT: Final = 4 * 2**20
 """The store hands memory out in 4 MiB slabs; a segment is rounded up to whole ones."""
-
-
-def master_address(pool: KVCachePool) -> tuple[str, int]:
-    """DNS name and RPC port. A name, never a pod's IP: clients must find a restarted master again."""
-    return (
-        f"{names.child(pool.metadata.name, constants.MASTER)}.{pool.metadata.namespace}.svc",
-        constants.MASTER_RPC_PORT,
-    )
 
 
 def segment_bytes(pool: KVCachePool) -> int:
@@ -83,16 +76,17 @@ class MooncakeBackend:
                 )
 
     def workloads(self, pool: KVCachePool, settings: Settings) -> Sequence[Workload]:
-        """The master first: everything else registers with it."""
+        """The master first: everything else registers with it. None is made where one exists already."""
         version = self._version(pool)
-        master = master_workload(pool, settings, version)
-        if pool.store.mode == "Embedded":
-            return (master,)
-        host, port = master_address(pool)
-        return master, store_workload(pool, settings, version, segment=segment_bytes(pool), master=f"{host}:{port}")
+        made = [] if pool.store.master.external is not None else [master_workload(pool, settings, version)]
+        if pool.store.mode == "Dedicated":
+            made.append(store_workload(pool, settings, version, segment=segment_bytes(pool)))
+        return made
 
     def services(self, pool: KVCachePool) -> Sequence[dict[str, Any]]:
-        """The master's stable name."""
+        """The master's stable name; of several masters only the leader is ready."""
+        if pool.store.master.external is not None:
+            return ()
         ports = {"rpc": constants.MASTER_RPC_PORT, "http": constants.MASTER_HTTP_PORT}
         return (service(pool, constants.MASTER, constants.MASTER, ports),)
 
@@ -102,14 +96,13 @@ class MooncakeBackend:
         `cache_prefix` is the digest: an engine of any other schema looks for other keys and misses. Loads and
         lookups are asynchronous, so that a slow store does not hold up requests that need nothing from it.
         """
-        host, port = master_address(pool)
         embedded = pool.store.mode == "Embedded"
         segment = segment_bytes(pool) if embedded else 0
         buffer = parse_bytes(pool.store.local_buffer_size)
         ranks = pool.spec.ranks_per_pod
         config = {
             "metadata_server": "P2PHANDSHAKE",
-            "master_server_address": f"{host}:{port}",
+            "master_server_address": client_address(pool),
             "protocol": protocol(pool),
             "device_name": device_names(pool),
             "mode": "embedded" if embedded else "standalone-store",
@@ -133,16 +126,18 @@ class MooncakeBackend:
             env=(
                 env("MOONCAKE_CONFIG_PATH", f"{CONFIG_DIR}/{_CONFIG_FILE}"),
                 env_field("VLLM_HOST_IP", "status.podIP"),
+                *client_env(pool),
                 *transport_env(pool),
             ),
             files={_CONFIG_FILE: json.dumps(config, sort_keys=True)},
             memory=tuple(memory),
-            wait_for=(host, port),
+            wait_for=wait_address(pool),
             apart_seconds=apart_seconds(pool) if embedded else 0,
             inputs={
                 "config": config,
                 "digest": digest,
                 "transport": transport_inputs(pool),
+                **client_inputs(pool),
             },
         )
 

@@ -4,6 +4,15 @@ from typing import Any, Final
 
 from kvcachepool import constants
 from kvcachepool.api import KVCachePool
+from kvcachepool.backends.mooncake_master import (
+    client_address,
+    client_env,
+    client_inputs,
+    election_args,
+    election_parts,
+    spread,
+    wait_address,
+)
 from kvcachepool.backends.mooncake_transport import device_names, protocol, transport_env
 from kvcachepool.compat.pins import PINS
 from kvcachepool.hardware.affinity import with_tolerations
@@ -11,6 +20,7 @@ from kvcachepool.leaving import SETTLE_SECONDS
 from kvcachepool.podscripts import source
 from kvcachepool.ports import store_port
 from kvcachepool.quantity import parse_bytes
+from kvcachepool.render import metadata
 from kvcachepool.render.deployment import RECREATE, Workload, one_by_one
 from kvcachepool.render.memory import MemoryNeed, Term
 from kvcachepool.render.network import (
@@ -61,7 +71,8 @@ def _common_inputs(pool: KVCachePool, version: str) -> dict[str, Any]:
 
 
 def master_workload(pool: KVCachePool, settings: Settings, version: str) -> Workload:
-    """One master, replaced in place: two at once would be two indexes.
+    """One master, replaced in place: two at once would be two indexes. With an election all of them are replaced
+    together: masters and members must be of one version, and each takeover would empty the index once more.
 
     Only flags of the stable subset are given, all of them explicitly; a later Mooncake renames others, and an
     unknown flag aborts the master.
@@ -72,7 +83,7 @@ def master_workload(pool: KVCachePool, settings: Settings, version: str) -> Work
         **_image(pool, settings, version),
         "command": ["mooncake_master"],
         "args": [
-            "--rpc_address=0.0.0.0",
+            *election_args(pool),
             f"--rpc_port={constants.MASTER_RPC_PORT}",
             f"--metrics_port={constants.MASTER_HTTP_PORT}",
             f"--default_kv_lease_ttl={master.lease_ttl_milliseconds}",
@@ -85,7 +96,7 @@ def master_workload(pool: KVCachePool, settings: Settings, version: str) -> Work
             {"name": "rpc", "containerPort": constants.MASTER_RPC_PORT, "protocol": "TCP"},
             {"name": "http", "containerPort": constants.MASTER_HTTP_PORT, "protocol": "TCP"},
         ],
-        "readinessProbe": {"tcpSocket": {"port": "rpc"}, "periodSeconds": 2, "timeoutSeconds": 2},
+        **election_parts(pool),
         "livenessProbe": {
             # A hung master has lost its members after clientTtl anyway; a restart brings them back, empty.
             "httpGet": {"path": "/health", "port": "http"},
@@ -98,10 +109,10 @@ def master_workload(pool: KVCachePool, settings: Settings, version: str) -> Work
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [SCRATCH_MOUNT],
     }
-    settings_given = master.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    settings_given = master.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"replicas"})
     return Workload(
         component=constants.MASTER,
-        replicas=1,
+        replicas=master.count,
         strategy=RECREATE,
         pod_spec=pod_spec(
             pool,
@@ -110,6 +121,7 @@ def master_workload(pool: KVCachePool, settings: Settings, version: str) -> Work
             identity=pool.store.identity,
             scheduling=master.scheduling,
             grace_seconds=_MASTER_GRACE,
+            extra=spread(pool, metadata.selector(pool, constants.MASTER)),
         ),
         inputs=_common_inputs(pool, version) | {"master": settings_given},
     )
@@ -131,16 +143,17 @@ def store_memory(pool: KVCachePool, segment: int) -> MemoryNeed:
     )
 
 
-def _drain(pool: KVCachePool, master: str) -> dict[str, Any]:
+def _drain(pool: KVCachePool) -> dict[str, Any]:
     """Whatever makes a store pod leave (scale-in, a roll, a drained node), it first moves its blocks to the others."""
     if not pool.store.drain_seconds:
         return {}
-    address = f"{master.rpartition(':')[0]}:{constants.MASTER_HTTP_PORT}"
-    command = ["python3", "-c", source("drain"), address, str(pool.store.drain_seconds)]
+    external = pool.store.master.external
+    host, port = external.http if external is not None else (wait_address(pool)[0], constants.MASTER_HTTP_PORT)
+    command = ["python3", "-c", source("drain"), f"{host}:{port}", str(pool.store.drain_seconds)]
     return {"lifecycle": {"preStop": {"exec": {"command": command}}}}
 
 
-def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segment: int, master: str) -> Workload:
+def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segment: int) -> Workload:
     """Store members that outlive engines, replaced one at a time.
 
     They carry nothing of the schema, neither label nor seed: they hash nothing and keep the blocks of every generation,
@@ -153,7 +166,8 @@ def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segme
         "args": [f"--port={store_port(pool)}", "--max-wait-time=300"],
         "ports": [{"name": "http", "containerPort": store_port(pool), "protocol": "TCP"}],
         "env": [
-            env("MOONCAKE_MASTER", master),
+            env("MOONCAKE_MASTER", client_address(pool)),
+            *client_env(pool),
             env("MOONCAKE_TE_META_DATA_SERVER", "P2PHANDSHAKE"),
             env("MOONCAKE_PROTOCOL", protocol(pool)),
             env("MOONCAKE_DEVICE", device_names(pool)),
@@ -168,7 +182,7 @@ def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segme
         "resources": resources(pool.store.resources, store_memory(pool, segment), network_devices(pool)),
         "securityContext": container_security(pool),
         "volumeMounts": [SCRATCH_MOUNT],
-        **_drain(pool, master),
+        **_drain(pool),
     }
     store = pool.store.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return Workload(
@@ -193,6 +207,7 @@ def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segme
             "resources": store.get("resources"),
             "placement": store.get("scheduling"),
             "transport": transport_inputs(pool),
+            **client_inputs(pool),
         }
         | {name: store[name] for name in ("drainSeconds",) if name in store},
     )

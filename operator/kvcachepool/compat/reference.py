@@ -44,10 +44,11 @@ def markdown() -> str:
         ),
         *_table(
             "Known faults",
-            ("engine", "Mooncake", "backend", "effect", "fault", "what to do", "report"),
+            ("engine", "Mooncake", "backend", "with", "effect", "fault", "what to do", "report"),
             tables.known_bad,
             lambda row: (
-                _any(row.engine), _any(row.mooncake), _any(row.backend), row.effect, row.problem, row.remedy, row.issue,
+                _any(row.engine), _any(row.mooncake), _any(row.backend), row.feature or "",
+                row.effect, row.problem, row.remedy, row.issue,
             ),
         ),
     ]  # fmt: skip

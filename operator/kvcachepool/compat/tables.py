@@ -11,12 +11,15 @@ from functools import cache
 from importlib import resources
 from typing import Annotated, Any, Final, Literal
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from kvcachepool.compat.versions import CudaVersion, cuda_in_tag, cuda_version, fits, tag_of
+from kvcachepool.documents import DocumentError, load
 
+_LONGEST_PATTERN: Final = 1000
+_MOST_REPEATS: Final = 4
+"""With 63 characters of a label to match; each more makes the worst case that many times slower."""
 FILES: Final = ("cuda.yaml", "builds.yaml", "known_bad.yaml")
 
 
@@ -28,8 +31,13 @@ def _specifier(text: str) -> str:
 def _pattern(text: str) -> str:
     try:
         re.compile(text)
-    except re.error as error:
-        raise ValueError(f"must be a regular expression, found {text!r}: {error}") from error
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"must be a regular expression, found {text[:64]!r}") from error
+    if len(text) > _LONGEST_PATTERN or len(re.findall(r"[*+{]", text)) > _MOST_REPEATS or re.search(r"\)[*+{]", text):
+        raise ValueError(
+            f"must be a regular expression of at most {_LONGEST_PATTERN} characters and {_MOST_REPEATS} repeats, none "
+            f"of a group, so that it is tried quickly; found {text[:64]!r}"
+        )
     return text
 
 
@@ -106,15 +114,18 @@ class KnownBad(_Row):
     engine: Specifier | None = None
     mooncake: Specifier | None = None
     backend: str | None = None
+    feature: Literal["masterHa"] | None = None
+    """Only for pools that use it."""
     effect: Literal["refuse", "warn", "note"]
     problem: Annotated[str, Field(min_length=8)]
     remedy: Annotated[str, Field(min_length=3)]
     issue: Annotated[str, Field(pattern=r"^[\w./-]+#[0-9]+$")]
 
-    def matches(self, *, engine: str, mooncake: str | None, backend: str) -> bool:
+    def matches(self, *, engine: str, mooncake: str | None, backend: str, feature: str | None = None) -> bool:
         """Whether a pool with these versions is meant."""
         return (
             self.backend in (None, backend)
+            and self.feature in (None, feature)
             and (self.engine is None or fits(engine, self.engine))
             and (self.mooncake is None or (mooncake is not None and fits(mooncake, self.mooncake)))
         )
@@ -172,9 +183,15 @@ class Tables(BaseModel):
         """The CUDA that a wheel is made for: a major version, or `none`."""
         return next((row.cuda for row in self.wheels if row.package == package), None)
 
-    def bad(self, *, engine: str, mooncake: str | None, backend: str) -> tuple[KnownBad, ...]:
+    def bad(
+        self, *, engine: str, mooncake: str | None, backend: str, feature: str | None = None
+    ) -> tuple[KnownBad, ...]:
         """The rows that mean a pool with these versions."""
-        return tuple(row for row in self.known_bad if row.matches(engine=engine, mooncake=mooncake, backend=backend))
+        return tuple(
+            row
+            for row in self.known_bad
+            if row.matches(engine=engine, mooncake=mooncake, backend=backend, feature=feature)
+        )
 
 
 def _order(version: CudaVersion) -> tuple[int, int]:
@@ -204,15 +221,17 @@ def _joined(parts: Iterable[Tables]) -> Tables:
 
 def _parse(name: str, text: str) -> Tables:
     try:
-        content: Any = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise TableError(f"{name} is not YAML: {' '.join(str(error).split())}") from error
+        content = load(text)
+    except DocumentError as error:
+        raise TableError(f"{name}: {error}") from error
+    if len(content) > 1:
+        raise TableError(f"{name}: found {len(content)} documents, expected one")
     try:
-        return Tables.model_validate(content or {})
+        return Tables.model_validate(content[0] if content else {})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise TableError(f"{name}: {where}: {first['msg'].removeprefix('Value error, ')}") from error
+        where = ".".join(str(part) for part in first["loc"])[:200]
+        raise TableError(f"{name}: {where}: {first['msg'].removeprefix('Value error, ')[:500]}") from error
 
 
 @cache

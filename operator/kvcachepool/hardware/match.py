@@ -35,6 +35,11 @@ class Fit:
         return STAGES[furthest].reason
 
     @property
+    def room(self) -> int:
+        """How many such pods the fitting nodes hold together, where nothing else runs there."""
+        return sum(_room(self.need, node) for node in self.fitting)
+
+    @property
     def products(self) -> Counter[str]:
         """Fitting nodes by GPU product; those without the label are left out."""
         names = (labels.product(node.labels) for node in self.fitting)
@@ -70,11 +75,13 @@ class EngineMatch:
     """None when nodes cannot be read."""
     mixed: tuple[tuple[str, int], ...] = ()
     """(product, nodes) when fitting nodes have several and nothing says which."""
+    pods: int = 1
+    """Pods of one engine."""
 
     @property
     def placeable(self) -> bool:
         """Whether engines can be made."""
-        return self.fit is None or (bool(self.fit.fitting) and not self.mixed)
+        return self.fit is None or (self.fit.room >= self.pods and not self.mixed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +116,10 @@ def match_engines(
     running: Choice | None = None,
     hosting: Collection[str] = (),
     one_product: bool = False,
+    pods: int = 1,
 ) -> EngineMatch:
     """`candidates` are the builds to choose from, the newest first (at least one). With `one_product` all engines must
-    get the same GPU, and the product of `running` is kept."""
+    get the same GPU, and the product of `running` is kept. `pods` is how many make an engine."""
     kept = running.product if running is not None and one_product else ""
     if kept:
         candidates = [_of_product(c, kept) for c in candidates]
@@ -120,26 +128,31 @@ def match_engines(
         chosen = (preferred or candidates)[0]
         return EngineMatch(Choice(chosen.image, chosen.cuda, chosen.need.product), None)
     fits = [(candidate, fit(candidate.need, nodes, hosting)) for candidate in candidates]
-    chosen, best = _choose(fits, [c.cuda for c in preferred])
+    chosen, best = _choose(fits, [c.cuda for c in preferred], pods)
     products = best.products
     product = chosen.need.product
     if one_product and not product and running is None:
         if len(products) > 1:
             mixed = tuple(sorted(products.items()))
-            return EngineMatch(Choice(chosen.image, chosen.cuda), best, mixed)
+            return EngineMatch(Choice(chosen.image, chosen.cuda), best, mixed, pods)
         product = next(iter(products), "")
-    return EngineMatch(Choice(chosen.image, chosen.cuda, product), best)
+    return EngineMatch(Choice(chosen.image, chosen.cuda, product), best, pods=pods)
 
 
-def _choose(fits: Sequence[tuple[Candidate, Fit]], preferred: Collection[str]) -> tuple[Candidate, Fit]:
+def _choose(fits: Sequence[tuple[Candidate, Fit]], preferred: Collection[str], pods: int) -> tuple[Candidate, Fit]:
     """What runs while it fits; else the newest that fits wherever any does; else what fits most nodes."""
     for candidate, found in fits:
-        if candidate.cuda in preferred and found.fitting:
+        if candidate.cuda in preferred and found.room >= pods:
             return candidate, found
     best = max(len(found.fitting) for _, found in fits)
     if best == 0:  # the oldest build asks for least: what stands against it stands against all
         return fits[0][0], fits[-1][1]
     return next(f for f in fits if len(f[1].fitting) == best)
+
+
+def _room(need: Need, node: NodeFacts) -> int:
+    shares = [int(node.allocatable.get(name, 0) // amount) for name, amount in need.requests.items() if amount]
+    return 1 if need.alone else min(shares, default=1)
 
 
 def _of_product(candidate: Candidate, product: str) -> Candidate:

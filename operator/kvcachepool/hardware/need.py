@@ -28,6 +28,8 @@ class Need:
     """Drivers from `cuda.min_forward_driver` on are good enough."""
     rdma: str = ""
     """RDMA resource; empty for none."""
+    alone: bool = False
+    """Its ports are the node's: one such pod a node."""
     arithmetic: str = field(default="", compare=False)
     """How the memory was computed."""
 

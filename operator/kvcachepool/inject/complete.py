@@ -96,9 +96,11 @@ def _record(metadata: Object) -> Mapping[str, Any]:
     """What an earlier call injected into this pod."""
     try:
         found = json.loads((metadata.get("annotations") or {}).get(constants.ANNOTATION_INJECTED, "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    found = found if isinstance(found, dict) else {}
+    kinds = {"args": list, "env": list, "memory": int, "devices": dict}
+    return {name: found[name] for name, kind in kinds.items() if isinstance(found.get(name), kind)}
 
 
 def _label(metadata: Json, digest: str) -> None:

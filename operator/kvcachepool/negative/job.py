@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvcachepool import names
-from kvcachepool.constants import GROUP, PLURAL
+from kvcachepool.constants import GROUP, LABEL_NEGATIVE, PLURAL
 
 Json = dict[str, Any]
 
@@ -12,11 +12,8 @@ Json = dict[str, Any]
 def manifests(pool: str, namespace: str, image: str, arguments: Sequence[str], pull_policy: str = "") -> list[Json]:
     """Service account, role, binding and Job; the report is the Job's log, its success the verdict."""
     name = names.child(pool, "negative")
-    meta = {
-        "name": name,
-        "namespace": namespace,
-        "labels": {"app.kubernetes.io/name": "kvcachepool", "app.kubernetes.io/component": "negative"},
-    }
+    labels = {"app.kubernetes.io/name": "kvcachepool", "app.kubernetes.io/component": "negative"}
+    meta = {"name": name, "namespace": namespace, "labels": labels}
     rules = [
         {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get"]},
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
@@ -61,7 +58,11 @@ def manifests(pool: str, namespace: str, image: str, arguments: Sequence[str], p
             "spec": {
                 "backoffLimit": 0,
                 "ttlSecondsAfterFinished": 86400,
-                "template": {"metadata": {"labels": meta["labels"]}, "spec": pod},
+                # the pool's NetworkPolicies let pods with this label in
+                "template": {
+                    "metadata": {"labels": {**labels, LABEL_NEGATIVE: names.pool_label(pool)}},
+                    "spec": pod,
+                },
             },
         },
     ]

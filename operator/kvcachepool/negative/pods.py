@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from kvcachepool import constants, names
 from kvcachepool.api import KVCachePool
@@ -13,9 +13,6 @@ from kvcachepool.schema import CacheSchema
 from kvcachepool.schema.member import CONFIG_FLAG
 
 Json = dict[str, Any]
-LABEL: Final = f"{constants.GROUP}/negative"
-"""On pods of the suite: the pool. They carry no label of the pool itself, so that nothing routes to them or counts
-them."""
 
 
 def variant_schema(variant: Variant) -> CacheSchema:
@@ -54,7 +51,7 @@ def engine_pod(pool: KVCachePool, live: Mapping[str, Any], variant: Variant, nam
             "labels": {
                 "app.kubernetes.io/name": "kvcachepool",
                 "app.kubernetes.io/component": "negative",
-                LABEL: names.pool_label(pool.metadata.name),
+                constants.LABEL_NEGATIVE: names.pool_label(pool.metadata.name),
             },
             "annotations": dict(template["metadata"].get("annotations") or {}),
             "ownerReferences": [pool.owner_reference() | {"controller": False}],

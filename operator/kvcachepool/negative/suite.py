@@ -16,7 +16,7 @@ from kvcachepool.api.parse import Invalid, parse_pool
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.negative.arms import Asker, Engine, try_case
 from kvcachepool.negative.cases import Case, Options, Skipped, Variant, variant
-from kvcachepool.negative.pods import LABEL, engine_pod
+from kvcachepool.negative.pods import engine_pod
 from kvcachepool.negative.verdict import NOT_RUN, Row, judge
 from kvcachepool.observe.pods import pod_facts
 from kvcachepool.probe.client import RequestError
@@ -174,7 +174,7 @@ class _Running:
             if found is None:
                 return
             labels = found["metadata"].get("labels") or {}
-            if LABEL not in labels:
+            if constants.LABEL_NEGATIVE not in labels:
                 raise SuiteError(f"pod {self._name} exists and is not the suite's; it was left as it is")
             if not found["metadata"].get("deletionTimestamp"):
                 await self._suite.api.delete("Pod", self._namespace, self._name, found["metadata"]["uid"])

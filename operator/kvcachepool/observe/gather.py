@@ -7,13 +7,14 @@ pods' addresses, all at once, and only those that run; whatever does not answer 
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Protocol
 
+from kvcachepool import constants
 from kvcachepool.api import KVCachePool
-from kvcachepool.constants import ENGINE, MASTER, STORE, WORKER
-from kvcachepool.facts import ContainerFacts, EngineFacts, MasterFacts, Object, Observed, PodFacts
+from kvcachepool.constants import ENGINE, ENGINE_KINDS, MASTER, STORE, WORKER
+from kvcachepool.facts import ContainerFacts, EngineFacts, MasterFacts, Object, Observed, PodFacts, WorkloadFacts
 from kvcachepool.observe.engine import read_engine
 from kvcachepool.observe.environment import SourceReader, resolved
 from kvcachepool.observe.http import HttpReader
@@ -22,18 +23,18 @@ from kvcachepool.observe.master import COUNTED_KEYS, read_keys, read_master
 from kvcachepool.observe.memory import KeyCount, PoolMemory
 from kvcachepool.observe.pods import owned_by, pod_facts, workload_facts
 from kvcachepool.observe.references import ReferenceReader, missing
+from kvcachepool.observe.transports import LogReader, read_transports
 
 _LOG = logging.getLogger(__name__)
 _CONCURRENT_ENGINES: Final = 64
 """Engines asked at once in one pass: bounds memory (their pages are up to 200 KB) without slowing other pools."""
-_WORKLOADS: Final = frozenset({"Deployment", "LeaderWorkerSet"})
 _LOGS_PER_PASS: Final = 8
 _LOG_LINES: Final = 2000
 _LOG_BYTES: Final = 1024 * 1024
 _REREAD_LOG_SECONDS: Final = 60.0
 
 
-class ClusterReader(ReferenceReader, SourceReader, Protocol):
+class ClusterReader(ReferenceReader, SourceReader, LogReader, Protocol):
     """What a pass reads of the cluster. `pods` and `children` are answered from the watch cache."""
 
     def pods(self, key: tuple[str, str]) -> Iterable[Object]:
@@ -44,34 +45,30 @@ class ClusterReader(ReferenceReader, SourceReader, Protocol):
         """Deployments, Services and ConfigMaps that carry the pool's label, by (kind, name)."""
         ...
 
-    async def pod_log(
-        self, namespace: str, pod: str, container: str, *, previous: bool, tail_lines: int, limit_bytes: int
-    ) -> str:
-        """The end of a container's log: the last `tail_lines`, of these the first `limit_bytes`. May raise."""
-        ...
-
 
 async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory: PoolMemory, now: float) -> Observed:
     """Observe the pool. `now` is epoch seconds. Takes at most a few seconds, whatever hangs."""
     uid = pool.metadata.uid
     children = {name: raw for name, raw in io.children(pool.key).items() if owned_by(raw, uid)}
-    deployments = {name: workload_facts(raw) for (kind, name), raw in children.items() if kind in _WORKLOADS}
+    deployments = _workloads(pool, children)
     pods = [pod_facts(raw, deployments.keys()) for raw in io.pods(pool.key)]
     pods.sort(key=lambda pod: pod.name)
     pods = await resolved(pods, pool.metadata.namespace, io, memory, now)
-    master_pod = _serving_master(pods)
+    where = _where(pool, pods)
     epoch = memory.traffic.epoch
-    lines, absent, master, engines = await asyncio.gather(
+    lines, absent, transports, master, engines = await asyncio.gather(
         _log_lines(pool.metadata.namespace, pods, io, memory, now),
         missing(pool, io, memory, now),
-        _ask_master(master_pod, http),
+        read_transports(pool, pods, io, memory),
+        _ask_master(where, http),
         _ask_engines([pod for pod in pods if pod.component in (ENGINE, "") and _asked(pod)], http),
     )
-    if master_pod is not None and master is not None:
-        memory.master.record(_process(master_pod), master, now)
+    if where is not None and master is not None:
+        if master.service_ready is not False:  # one that stands by, or has not begun, lost no index of the pool
+            memory.master.record(where.process, master, now)
         moving = sum(facts.component == ENGINE for facts in deployments.values()) > 1
         former = pool.status.schema_.previous_digest
-        await _count_keys(former, master_pod.ip, master, http, memory.keys, now=now, moving=moving)
+        await _count_keys(former, where, master, http, memory.keys, now=now, moving=moving)
     departed, unlisted = memory.presence.look(_segment_owners(pool, pods), master, now)
     by_name = {pod.name: pod for pod in pods}
     trends = memory.engines.look(by_name, engines, now)
@@ -90,10 +87,19 @@ async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory:
         engine_trends={
             name: replace(trend, up_seconds=_up_seconds(by_name[name], now)) for name, trend in trends.items()
         },
+        transports=transports,
         rates=memory.traffic.rates(now),
         store_trend=memory.master.trend(now),
         verification=memory.probe.result,
     )
+
+
+def _workloads(pool: KVCachePool, children: Mapping[tuple[str, str], Object]) -> dict[str, WorkloadFacts]:
+    """By name. While a generation changes between one node an engine and several, there is one of each kind: the wanted
+    one counts."""
+    wanted = "LeaderWorkerSet" if pool.spec.engines.nodes_per_engine > 1 else "Deployment"
+    kinds = sorted(ENGINE_KINDS, key=lambda kind: kind == wanted)
+    return {name: workload_facts(raw) for kind in kinds for (found, name), raw in children.items() if found == kind}
 
 
 def _asked(pod: PodFacts) -> bool:
@@ -115,21 +121,38 @@ def _segment_owners(pool: KVCachePool, pods: Sequence[PodFacts]) -> list[PodFact
 
 
 def _serving_master(pods: Sequence[PodFacts]) -> PodFacts | None:
-    """The operator's own master pod; a ready one first, should an old one still be ending."""
+    """The operator's own master pod; a ready one first, should an old one still be ending or others stand by."""
     candidates = [pod for pod in pods if pod.component == MASTER and pod.owned and _asked(pod)]
     return next((pod for pod in candidates if pod.ready), candidates[0] if candidates else None)
 
 
-def _process(pod: PodFacts) -> str:
-    return f"{pod.uid}/{pod.main.restarts if pod.main is not None else 0}"
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """Where the pool's master tells about itself."""
+
+    host: str
+    port: int
+    process: str
+    """Tells one start from the next, as far as that can be seen."""
 
 
-async def _ask_master(pod: PodFacts | None, http: HttpReader) -> MasterFacts | None:
-    return await read_master(http, pod.ip) if pod is not None else None
+def _where(pool: KVCachePool, pods: Sequence[PodFacts]) -> _Where | None:
+    external = pool.store.master.external
+    if external is not None:
+        return _Where(*external.http, process="external")
+    pod = _serving_master(pods)
+    if pod is None:
+        return None
+    restarts = pod.main.restarts if pod.main is not None else 0
+    return _Where(pod.ip, constants.MASTER_HTTP_PORT, process=f"{pod.uid}/{restarts}")
+
+
+async def _ask_master(where: _Where | None, http: HttpReader) -> MasterFacts | None:
+    return await read_master(http, where.host, where.port) if where is not None else None
 
 
 async def _count_keys(
-    former: str, host: str, master: MasterFacts, http: HttpReader, memory: KeyCount, *, now: float, moving: bool
+    former: str, where: _Where, master: MasterFacts, http: HttpReader, memory: KeyCount, *, now: float, moving: bool
 ) -> None:
     """Counts what a former schema still holds, now and then, and only in a store whose keys are few."""
     if not former or not master.reachable or master.keys is None:
@@ -137,7 +160,7 @@ async def _count_keys(
     if master.keys > COUNTED_KEYS:
         memory.counts = None
     elif memory.due(former, moving=moving, now=now):
-        memory.counts, memory.when = await read_keys(http, host), now
+        memory.counts, memory.when = await read_keys(http, where.host, where.port), now
 
 
 async def _ask_engines(pods: Sequence[PodFacts], http: HttpReader) -> dict[str, EngineFacts]:

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import aiohttp
 
+from kvcachepool.observe.resolver import Resolver
+
 TIMEOUT_SECONDS: Final = 3.0
 """Connect and read together. A healthy engine answers in milliseconds even under load: it serves HTTP from a
 process of its own."""
@@ -76,16 +78,19 @@ class HttpReader:
         self.timeout = timeout
         self.max_bytes = max_bytes
         self._session: aiohttp.ClientSession | None = None
+        self._resolver = Resolver()
 
     @property
     def session(self) -> aiohttp.ClientSession:
         """Made at first use, since it belongs to the running loop."""
         if self._session is None or self._session.closed:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, force_close=True),
+                connector=aiohttp.TCPConnector(limit=0, force_close=True, resolver=self._resolver),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"Accept-Encoding": "identity", "User-Agent": "kvcachepool-operator"},
                 timeout=aiohttp.ClientTimeout(total=None),
+                # unasked-for compression: a few KB could become gigabytes
+                auto_decompress=False,
             )
         return self._session
 
@@ -93,6 +98,7 @@ class HttpReader:
         """Close the session, if there is one."""
         if self._session is not None:
             await self._session.close()
+        await self._resolver.close()
 
     async def __aenter__(self) -> "HttpReader":
         return self

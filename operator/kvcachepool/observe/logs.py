@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from kvcachepool.credentials import redact
+
 MAX_LENGTH: Final = 300
 _MAX_LINES: Final = 5_000
 _MAX_LINE: Final = 2_000
@@ -37,31 +39,6 @@ _NOISE = re.compile(
     r"|[Ss]hutting down|[Ss]hutdown|EngineCore failed to start|EngineCore encountered a fatal error"
     r"|WorkerProc failed to start|non-default args"
 )
-
-_SECRETS: Final = (
-    (
-        re.compile(r"(?i)\b(authorization[\"']?\s{0,3}[:=]\s{0,3}[\"']?)(?:(?:bearer|basic|token)\s{1,3})?[^\s\"',;]+"),
-        r"\1***",
-    ),
-    (re.compile(r"(?i)\b((?:bearer|basic)\s{1,3})[A-Za-z0-9._~+/=-]{8,}"), r"\1***"),
-    (
-        re.compile(
-            r"(?i)([\w-]{0,40}(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key|credential)s?[\"']?\s{0,3}[=:]\s{0,3}[\"']?)"
-            r"[^\s\"',;&]{4,}"
-        ),
-        r"\1***",
-    ),
-    (re.compile(r"(://[^\s/:@]{0,100}:)[^\s/@]{1,200}@"), r"\1***@"),
-    (re.compile(r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abp]-|AKIA)[A-Za-z0-9_-]{8,}"), "***"),
-    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?"), "***"),
-)
-
-
-def redact(text: str) -> str:
-    """Everything that looks like a credential replaced by `***`. Errs towards hiding."""
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
-    return text
 
 
 def actionable_line(log: str) -> str:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kvcachepool import constants
 from kvcachepool.facts import MasterFacts, Segment
 from kvcachepool.observe.http import Answer, HttpReader, parse_json
 from kvcachepool.observe.metrics_text import parse_page
@@ -28,24 +27,26 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "put_alloc_failures": ("master_put_start_alloc_failures_total",),
 }
 _NAMES: Final = frozenset(name for names in _FIELDS.values() for name in names)
+_MOST: Final = 2**62
+"""Of any figure; more is no figure, and does not fit into a status."""
 _MAX_SEGMENTS: Final = 20_000
 COUNTED_KEYS: Final = 20_000
 """Keys up to which they are listed to be counted by schema: about 3 MB from a master that lists them under its lock."""
 
 
-async def read_master(http: HttpReader, host: str) -> MasterFacts:
+async def read_master(http: HttpReader, host: str, port: int) -> MasterFacts:
     """Ask everything at once."""
     health, segments, metrics = await asyncio.gather(
-        http.get(host, constants.MASTER_HTTP_PORT, "/health"),
-        http.get(host, constants.MASTER_HTTP_PORT, "/get_segments_detail"),
-        http.get(host, constants.MASTER_HTTP_PORT, "/metrics"),
+        http.get(host, port, "/health"),
+        http.get(host, port, "/get_segments_detail"),
+        http.get(host, port, "/metrics"),
     )
     return master_facts(health, segments, metrics)
 
 
-async def read_keys(http: HttpReader, host: str) -> Mapping[str, int] | None:
+async def read_keys(http: HttpReader, host: str, port: int) -> Mapping[str, int] | None:
     """Number of keys by what stands before their first `@`, the digest of their schema. None: it could not be read."""
-    answer = await http.get(host, constants.MASTER_HTTP_PORT, "/get_all_keys")
+    answer = await http.get(host, port, "/get_all_keys")
     return None if answer.error else keys_by_prefix(answer.text)
 
 
@@ -92,7 +93,7 @@ def _counters(metrics: Answer) -> tuple[dict[str, int | None], str]:
     found: dict[str, int | None] = {}
     for field, names in _FIELDS.items():
         values = [value for value in map(page.total, names) if value is not None]
-        found[field] = int(sum(values)) if values and sum(values) >= 0 else None
+        found[field] = int(sum(values)) if values and 0 <= sum(values) <= _MOST else None
     return found, ""
 
 
@@ -120,8 +121,9 @@ def _segment(row: Mapping[str, Any]) -> Segment:
 
 
 def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else 0
 
 
 def _text(value: object) -> str:
-    return value[:256] if isinstance(value, str) else ""
+    """Without what cannot be written as UTF-8: JSON may hold halves of surrogate pairs."""
+    return value[:256].encode("utf-8", "replace").decode() if isinstance(value, str) else ""

@@ -163,6 +163,8 @@ class PoolMemory:
     probe: ProbeMemory = field(default_factory=ProbeMemory)
     log_lines: dict[tuple[str, str, int], tuple[float, str]] = field(default_factory=dict)
     """(when read, line) by (pod uid, container, restarts)."""
+    transports: dict[tuple[str, int], str] = field(default_factory=dict)
+    """What a member's log says it has installed, empty where it does not tell, by (pod uid, restarts)."""
     sources: dict[tuple[str, str], SourceLook] = field(default_factory=dict)
     """By (kind, name) of what users' pods take environment from."""
     references: dict[tuple[str, str, str], tuple[float, bool]] = field(default_factory=dict)

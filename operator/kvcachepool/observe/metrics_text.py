@@ -64,6 +64,9 @@ def parse_page(text: str, wanted: Callable[[str], bool]) -> Page | None:
 def _samples(text: str) -> Iterator[Sample]:
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            value = float(sample.value)
+            try:
+                value = float(sample.value)
+            except OverflowError:  # the library gives whole numbers of any length
+                continue
             if math.isfinite(value):
                 yield Sample(sample.name, sample.labels, value)

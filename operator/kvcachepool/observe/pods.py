@@ -36,7 +36,7 @@ def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
         owned=owned,
         unschedulable=_text(scheduled, "message") if waits else "",
         started=_main_started(spec, status, engines[0] if engines else ""),
-        port=_http_port(spec),
+        port=_http_port(spec, engines[0] if engines else ""),
         containers=containers,
         engine=engines[0] if engines else "",
         engine_unclear=not owned and len(engines) != 1,
@@ -165,21 +165,26 @@ def _seconds(start: str, end: str) -> int | None:
         return None
 
 
-def _http_port(spec: Mapping[str, Any]) -> int:
+def _http_port(spec: Mapping[str, Any], engine: str) -> int:
     """The main container's port `http` where it is on the node's network, else 0."""
     if spec.get("hostNetwork") is not True:
         return 0
-    main = next(iter(_dicts(spec, "containers")), {})
+    containers = _dicts(spec, "containers")
+    main: Mapping[str, Any] = next((c for c in containers if _text(c, "name") == _main_name(spec, engine)), {})
     ports = (_int(port, "containerPort") for port in _dicts(main, "ports") if port.get("name") == "http")
     return next((port for port in ports if port), 0)
 
 
 def _main_started(spec: Mapping[str, Any], status: Mapping[str, Any], engine: str) -> str:
-    name = engine or next((_text(declared, "name") for declared in _dicts(spec, "containers")), "")
     for entry in _dicts(status, "containerStatuses"):
-        if _text(entry, "name") == name:
+        if _text(entry, "name") == _main_name(spec, engine):
             return _text(_dict(_dict(entry, "state"), "running"), "startedAt")
     return ""
+
+
+def _main_name(spec: Mapping[str, Any], engine: str) -> str:
+    """A user's engine container, or of a pod of ours the first one."""
+    return engine or next((_text(declared, "name") for declared in _dicts(spec, "containers")), "")
 
 
 def _dict(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:

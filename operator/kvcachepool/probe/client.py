@@ -15,8 +15,8 @@ from typing import Any, Final
 import aiohttp
 
 from kvcachepool import constants
+from kvcachepool.credentials import redact
 from kvcachepool.observe.http import describe, host_port
-from kvcachepool.observe.logs import redact
 
 MAX_TOKENS: Final = 16
 _MAX_STREAM: Final = 8 * 1024 * 1024

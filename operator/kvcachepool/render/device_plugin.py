@@ -1,10 +1,13 @@
 """The RDMA shared device plugin: one DaemonSet for all pools that ask for it. Pure.
 
-Source: Mellanox/k8s-rdma-shared-dev-plugin, README and deployment/k8s/base. Two pools that ask for one resource with
-other devices cannot both be right: the older one is, the other is told.
+Source: Mellanox/k8s-rdma-shared-dev-plugin v1.5.3, README, deployment/k8s/base and pkg/resources/resources_manager.go:
+it exits, for all pools, when a resource's name has other than letters, digits and `_` after its prefix, or when two
+names differ in their prefix only. Two pools that ask for one resource with other devices cannot both be right: the
+older one is, the other is told.
 """
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -27,6 +30,7 @@ NAME: Final = DEVICE_PLUGIN
 """Of the DaemonSet and its ConfigMap, in the operator's namespace."""
 _FIELD: Final = "spec.transport.rdma.devicePlugin"
 _UPDATE_SECONDS: Final = 300
+_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +61,20 @@ def wishes(pools: Iterable[Object]) -> DevicePluginPlan:
         wish = _wish(raw)
         if wish is None:
             continue
-        first = taken.setdefault(wish.resource, wish)
-        if first.plugin != wish.plugin:
-            name = "/".join(first.pool)
+        name = wish.resource.rpartition("/")[2]
+        if not _NAME.fullmatch(name):
             conflicts[wish.pool] = (
-                f"{_FIELD}: pool {name} asks for {wish.resource} with other settings, which count because it is older; "
-                "make them agree, or name another resource."
+                f"{_FIELD}: found {wish.resource} in spec.transport.rdma.resourceName, but the device plugin takes "
+                "only letters, digits and _ after the slash."
+            )
+            continue
+        first = taken.setdefault(name, wish)
+        if (first.resource, first.plugin) != (wish.resource, wish.plugin):
+            same = first.resource == wish.resource
+            conflicts[wish.pool] = (
+                f"{_FIELD}: pool {'/'.join(first.pool)} asks for {first.resource} "
+                f"{'with other settings' if same else 'while names must differ after the slash'}, and counts because "
+                "it is older; make them agree, or name another resource."
             )
             continue
         result.append(wish)

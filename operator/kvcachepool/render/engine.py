@@ -110,6 +110,7 @@ def engine_need(pool: KVCachePool, parts: EngineParts) -> Need:
         device=device,
         product=engines.gpu.product or "",
         rdma=rdma.resource_name if rdma is not None else "",
+        alone=rdma is not None and rdma.host_network,
         arithmetic=str(need),
     )
 
@@ -208,7 +209,7 @@ def _inputs(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> Json:
     """The whole spec but what never reaches an engine pod; defaults left out, so that one added later changes
     nothing."""
     spec = pool.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    for name in ("verification", "store", "backend", "cuda", "transport"):
+    for name in ("verification", "networkPolicy", "store", "backend", "cuda", "transport"):
         spec.pop(name, None)
     engines = {k: v for k, v in spec.pop("engines", {}).items() if k not in _WITHOUT_PODS}
     return {"spec": spec, "engines": engines, "schema": schema.digest, "backend": parts.inputs}

@@ -17,7 +17,6 @@ from kvcachepool.render.hashing import content_hash
 
 Json = dict[str, Any]
 
-API_VERSION: Final = "leaderworkerset.x-k8s.io/v1"
 KIND: Final = "LeaderWorkerSet"
 _MASTER_PORT: Final = 29501
 """Where the ranks of one engine meet; in the range that Mooncake and the pools' own ports leave free."""
@@ -34,7 +33,7 @@ def leader_worker_set(pool: KVCachePool, workload: Workload) -> Json:
     leader, worker = _member(pool, template), _worker(pool, template)
     hashes = plain["metadata"]["annotations"] | {constants.ANNOTATION_TEMPLATE: content_hash([leader, worker])}
     return {
-        "apiVersion": API_VERSION,
+        "apiVersion": constants.ENGINE_KINDS[KIND],
         "kind": KIND,
         "metadata": plain["metadata"] | {"annotations": hashes},
         "spec": {

@@ -13,9 +13,6 @@ Json = dict[str, Any]
 
 _OWN_LABELS: Final = (constants.LABEL_POOL, constants.LABEL_COMPONENT, constants.LABEL_SCHEMA)
 
-API_VERSIONS: Final = {"Deployment": "apps/v1", "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}
-"""Kinds of workloads."""
-
 
 def keep_running(desired: Json, live: Mapping[str, Any] | None) -> tuple[Json, bool]:
     """(what to apply, whether it keeps an older operator's template)."""
@@ -53,7 +50,7 @@ def as_it_runs(kind: str, live: Mapping[str, Any], replicas: int) -> Json:
     kept = {name: metadata[name] for name in ("name", "namespace", "labels", "ownerReferences") if name in metadata}
     ours = {name: annotations[name] for name in annotations if name.startswith(f"{constants.GROUP}/")}
     return {
-        "apiVersion": API_VERSIONS[kind],
+        "apiVersion": constants.ENGINE_KINDS[kind],
         "kind": kind,
         "metadata": kept | ({"annotations": ours} if ours else {}),
         "spec": dict(spec) | {"replicas": replicas},

@@ -51,7 +51,7 @@ class Flag:
         """The field's value from what `tokens` gave; None when the flag lacks its value."""
         if self.kind is Kind.SWITCH:
             return ENABLED if name in self.opposites else DISABLED
-        if self.kind is Kind.NUMBER and value is not None and value.isascii() and value.isdecimal():
+        if self.kind is Kind.NUMBER and value is not None and value.isascii() and value.isdecimal() and len(value) < 10:
             return int(value)
         return value
 

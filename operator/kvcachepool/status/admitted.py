@@ -50,7 +50,7 @@ def admitted(pool: KVCachePool, plan: Plan, observed: Observed) -> list[Admitted
 def _in_use(observed: Observed) -> Iterator[str]:
     yield from (pod.digest for pod in observed.pods if pod.owned)
     for (kind, _), child in observed.children.items():
-        if kind in ("Deployment", "LeaderWorkerSet"):
+        if kind in constants.ENGINE_KINDS:
             yield _digest(child)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from kvcachepool.constants import COMPATIBILITY_CONFIG_MAP
 from kvcachepool.status.context import Context
 from kvcachepool.status.master_memory import shortage
+from kvcachepool.status.masters import no_successor
 from kvcachepool.status.reuse import measured
 
 
@@ -57,6 +58,7 @@ def _known_bad(context: Context) -> str:
         engine=spec.engines.version,
         mooncake=spec.backend.mooncake.version if spec.backend.mooncake is not None else None,
         backend=spec.backend.name,
+        feature=context.pool.feature,
     )
     found = next((row for row in rows if row.effect == "warn"), None)
     return f"These versions are known for a fault: {found}." if found is not None else ""
@@ -81,6 +83,7 @@ def _on_gpu(context: Context) -> bool:
 
 _ADVICE: Sequence[Callable[[Context], str]] = (
     _known_bad,
+    no_successor,
     _device_plugin,
     shortage,
     _one_engine,

@@ -13,7 +13,6 @@ from kvcachepool.facts import EngineFacts, Observed, PodFacts, Segment, Workload
 from kvcachepool.plan_types import Plan
 from kvcachepool.render.rollout import other_template
 
-_WORKLOADS = frozenset({"Deployment", "LeaderWorkerSet"})
 _ENDED = frozenset({"Failed", "Succeeded"})
 """Phases of pods that stay only as a record: an evicted pod has been replaced already."""
 
@@ -87,11 +86,16 @@ class Context:
 
     @property
     def segments(self) -> tuple[Segment, ...] | None:
-        """Segments that can be used; None when the master did not list any."""
+        """Segments that can be used, of an external master those of the pool's own pods; None when the master did not
+        list any."""
         master = self.observed.master
         if master is None or not master.reachable or master.segments is None:
             return None
-        return tuple(s for s in master.segments if s.status.upper() in {"", "OK"})
+        usable = tuple(s for s in master.segments if s.status.upper() in {"", "OK"})
+        if self.pool.store.master.external is None:
+            return usable
+        own = {pod.ip for pod in self.segment_owners}
+        return tuple(s for s in usable if s.host in own)
 
     def workload(self, component: str) -> WorkloadFacts | None:
         """The component's Deployment; of engines that of the schema in force."""
@@ -114,7 +118,7 @@ class Context:
         for item in self.plan.objects:
             labels = item.get("metadata", {}).get("labels", {})
             found = (labels.get(constants.LABEL_COMPONENT), labels.get(constants.LABEL_SCHEMA, ""))
-            if item.get("kind") in _WORKLOADS and found == (component, digest):
+            if item.get("kind") in constants.ENGINE_KINDS and found == (component, digest):
                 return item
         return None
 

@@ -67,7 +67,7 @@ def _preflight_message(line: str) -> str:
     try:
         result = json.loads(line)
         return str(result["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""  # the script did not come so far: see the general faults
 
 

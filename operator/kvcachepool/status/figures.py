@@ -18,6 +18,7 @@ from kvcachepool.quantity import format_bytes, human_bytes
 from kvcachepool.status.admitted import admitted
 from kvcachepool.status.context import Context
 from kvcachepool.status.master_memory import estimate
+from kvcachepool.status.masters import master_start
 from kvcachepool.status.text import shorten
 
 _MOST_NAMED: Final = 32
@@ -45,7 +46,7 @@ def store_status(context: Context) -> StoreStatus | None:
     """None without a shared store; a figure that the master did not tell is left out."""
     if not context.shared:
         return None
-    master, pods = context.observed.master, context.members(constants.MASTER)
+    master = context.observed.master
     capacity = _capacity(context)
     allocated = master.allocated if master is not None else None
     full, former = estimate(context), context.pool.status.store
@@ -59,7 +60,7 @@ def store_status(context: Context) -> StoreStatus | None:
         expected_keys=full.keys if full is not None else None,
         master_memory=human_bytes(full.memory) if full is not None else "",
         pending_restart=context.plan.held.approval if context.plan.held is not None else "",
-        master_start=next((p.started for p in pods if p.started), former.master_start if former is not None else None),
+        master_start=master_start(context) or (former.master_start if former is not None else None),
     )
 
 

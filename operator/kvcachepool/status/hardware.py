@@ -71,6 +71,20 @@ def _engine(context: Context) -> Verdict | None:
     return _say(fit.reason, f"{_none_fits(fit, 'an engine')}{_hint(context, fit)}{made}")
 
 
+def _group(context: Context) -> Verdict | None:
+    hardware = context.plan.hardware
+    fit = hardware.engine.fit if hardware is not None else None
+    if hardware is None or fit is None or fit.room >= hardware.engine.pods:
+        return None
+    made = " No engine is made." if context.plan.waiting is not None else ""
+    others = f" {sentence('; '.join(exclusions(fit)))}" if fit.excluded else ""
+    return _say(
+        fit.reason,
+        f"An engine is {hardware.engine.pods} pods (spec.engines.nodesPerEngine), but there is room for {fit.room}: "
+        f"{len(fit.fitting)} of {plural(fit.total, 'node')} can take one.{others}{made}",
+    )
+
+
 def _mixed(context: Context) -> Verdict | None:
     hardware = context.plan.hardware
     if hardware is None or not hardware.engine.mixed:
@@ -132,6 +146,7 @@ CHECKS: Sequence[Check] = (
     _not_readable,
     _engine,
     _mixed,
+    _group,
     _others,
     _fit,
 )

@@ -94,16 +94,16 @@ def _no_members(context: Context) -> Verdict | None:
 
 
 def _unreachable(context: Context) -> Verdict | None:
-    silent = []
+    silent = {}
     for pod in context.ready_engines:
         engine = context.engine(pod)
         if engine is None or engine.cache_config is None:
-            silent.append(pod.name)
+            silent[pod.name] = pod.port or constants.ENGINE_PORT
     if not silent:
         return None
-    facts = context.observed.engines.get(sorted(silent)[0])
+    name, port = min(silent.items())
+    facts = context.observed.engines.get(name)
     why = facts.error if facts is not None and facts.error else "it has not told its cache settings"
-    port = constants.ENGINE_PORT
     return _say(
         "EnginesUnreachable",
         f"What is declared agrees, but the cache settings of {listing(silent)} could not be read on port {port} "

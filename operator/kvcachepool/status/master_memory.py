@@ -38,6 +38,8 @@ class Estimate:
 def estimate(context: Context) -> Estimate | None:
     """None as long as the pool holds too little to tell the size of a block."""
     master = context.observed.master
+    if context.pool.store.master.external is not None:  # others fill it, too, and its memory is not ours to set
+        return None
     if master is None or not master.keys or not master.allocated or master.keys < _ENOUGH_KEYS:
         return None
     size = master.allocated / master.keys

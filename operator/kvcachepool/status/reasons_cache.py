@@ -45,7 +45,7 @@ TRANSPORT_MATCHED: Final = ConditionInfo(
     "TransportMatched",
     "members really use the transport protocol that was asked for",
     (
-        Reason("AsAsked", "True", "All segments use the protocol of spec.transport."),
+        Reason("AsAsked", "True", "All members use the protocol of spec.transport."),
         Reason("NoSharedTransport", "True", "The backend shares nothing, so that nothing travels."),
         NOT_ACCEPTED,
         Reason(
@@ -58,7 +58,7 @@ TRANSPORT_MATCHED: Final = ConditionInfo(
         Reason(
             "TransportDowngraded",
             "False",
-            "Segments use another protocol than spec.transport asks for; the message names them.",
+            "Members use another protocol than spec.transport asks for, by their own logs; the message names them.",
             "Restart the pods it names; if they come back so, look into their logs for the transport's set-up.",
         ),
     ),

@@ -6,6 +6,7 @@ from typing import Final
 from kvcachepool import constants
 from kvcachepool.plan_types import MasterRestart
 from kvcachepool.quantity import human_bytes
+from kvcachepool.status import masters
 from kvcachepool.status.context import Context
 from kvcachepool.status.creation import creation_check
 from kvcachepool.status.faults import Fault, Kind, find_fault
@@ -44,12 +45,16 @@ def _faulty(context: Context, fault: Fault, reason: str, component: str) -> Verd
 
 
 def _master_fault(context: Context) -> Verdict | None:
+    if masters.elected(context):  # of those that stand by `advice` tells
+        return None
     fault = find_fault(context.members(constants.MASTER))
     return _faulty(context, fault, _MASTER_FAULTS[fault.kind], constants.MASTER) if fault else None
 
 
 def _master_not_ready(context: Context) -> Verdict | None:
     pods = context.members(constants.MASTER)
+    if context.pool.store.master.external is not None:
+        return None
     if not pods:
         return _say("MasterNotReady", "The master's pod does not exist yet.")
     if context.pending(constants.MASTER):
@@ -57,8 +62,10 @@ def _master_not_ready(context: Context) -> Verdict | None:
             "MasterNotReady", "The master is being replaced, because its settings changed; its index starts empty."
         )
     waiting = [p for p in pods if not p.ready]
-    if not waiting:
+    if not waiting or masters.elected(context):
         return None
+    if told := masters.nobody_leads(context):
+        return _say("MasterNotReady", told)
     main = waiting[0].main
     ended = f"; its last run ended with exit code {main.exit_code}" if main and main.exit_code is not None else ""
     return _say("MasterNotReady", f"Pod {waiting[0].name} does not accept connections on its RPC port yet{ended}.")
@@ -67,11 +74,11 @@ def _master_not_ready(context: Context) -> Verdict | None:
 def _master_restarted(context: Context) -> Verdict | None:
     """In the first pass that sees another start of the master, also when its members were faster."""
     former = context.pool.status.store
-    before = former.master_start if former is not None else None
-    started = next((p.started for p in context.members(constants.MASTER) if p.started), "")
+    before, started = former.master_start if former is not None else None, masters.master_start(context)
     if not before or not started or before == started:
         return None
-    return _say("MasterRestarted", f"The master started anew at {started} with an empty index{_lost(context)}.")
+    what = "Another master leads now" if masters.elected(context) else "The master started anew"
+    return _say("MasterRestarted", f"{what}, at {started}, with an empty index{_lost(context)}.")
 
 
 def _lost(context: Context) -> str:
@@ -84,16 +91,17 @@ def _lost(context: Context) -> str:
 
 
 def _master_unreachable(context: Context) -> Verdict | None:
-    master, pod = context.observed.master, context.members(constants.MASTER)[0].name
-    port = constants.MASTER_HTTP_PORT
+    master, who, external = context.observed.master, masters.who(context), context.pool.store.master.external
+    if external is not None:
+        state, where = "", "{}:{}".format(*external.http)
+    else:
+        state, where = "is ready but ", f"port {constants.MASTER_HTTP_PORT}"
     if master is None:
-        return _say("MasterUnreachable", f"Pod {pod} is ready but has not been asked over HTTP yet (port {port}).")
+        return _say("MasterUnreachable", f"{who} {state}has not been asked over HTTP yet ({where}).")
     if not master.reachable:
-        return _say(
-            "MasterUnreachable", f"Pod {pod} is ready but does not answer on port {port}: {sentence(master.error)}"
-        )
+        return _say("MasterUnreachable", f"{who} {state}does not answer on {where}: {sentence(master.error)}")
     if master.service_ready is False:
-        return _say("MasterNotReady", f"Pod {pod} answers on port {port} but says that its service is not ready.")
+        return _say("MasterNotReady", f"{who} answers on {where} but says that its service is not ready.")
     return None
 
 
@@ -149,16 +157,20 @@ def _segments_missing(context: Context) -> Verdict | None:
     found = f"The master lists {len(segments)} of {plural(expected, 'segment')}.{names}"
     master, trend = context.observed.master, context.observed.store_trend
     if trend.master_restarted:
-        return _say(
-            "MasterRestarted",
-            f"{found} It restarted and lost its index{_lost(context)}. Members register anew within seconds.",
+        what = (
+            "Another one leads now: the index is lost"
+            if masters.elected(context)
+            else "It restarted and lost its index"
         )
+        return _say("MasterRestarted", f"{found} {what}{_lost(context)}. Members register anew within seconds.")
     if master and master.clients is not None and (trend.most_clients or 0) > master.clients:
-        ttl = context.pool.store.master.client_ttl_seconds
+        ttl, setting = f"{context.pool.store.master.client_ttl_seconds} s", "spec.store.master.clientTtlSeconds"
+        if context.pool.store.master.external is not None:
+            ttl, setting = "its --client_ttl", "that"
         return _say(
             "ClientsExpired",
             f"{found} It knows {plural(master.clients, 'client')}, there were {trend.most_clients}; who is silent "
-            f"for {ttl} s is dropped. If it happens again, raise spec.store.master.clientTtlSeconds.",
+            f"for {ttl} is dropped. If it happens again, raise {setting}.",
         )
     return _say(
         "SegmentsMissing", f"{found} Look into their logs; a member mounts its segment when it reaches the master."
@@ -177,12 +189,15 @@ def _pool_full(context: Context) -> Verdict | None:
     if used < _FULL_PERCENT or not failures or evictions is None or evictions > 0:
         return None
     watermark = context.pool.store.master.eviction_high_watermark
+    lower = f"spec.store.master.evictionHighWatermark (now {watermark})"
+    if context.pool.store.master.external is not None:
+        lower = "the external master's --eviction_high_watermark_ratio"
     size = "spec.store.segmentSize"
     more = size if context.pool.store.mode == "Embedded" else f"spec.store.replicas or {size}"
     return _say(
         "PoolFull",
         f"{used} % of {human_bytes(master.capacity)} used, {roughly(failures)} blocks refused and 0 evictions {when}. "
-        f"Lower spec.store.master.evictionHighWatermark (now {watermark}), or raise {more}.",
+        f"Lower {lower}, or raise {more}.",
     )
 
 

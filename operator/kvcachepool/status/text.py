@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from kvcachepool.observe.logs import redact
+from kvcachepool.credentials import redact
 
 _UNSTEADY: Final = (
     # The name of a pod that could not be created is drawn anew at each attempt.

@@ -13,18 +13,33 @@ _say = speaker("TransportMatched")
 
 
 _CAUSES: Final = (
-    "Likely causes, in this order: the pod sees no such device (spec.transport.rdma.devices against "
-    "/sys/class/infiniband in the pod); memory could not be locked (IPC_LOCK does nothing for another user than root: "
-    "raise the runtime's memlock limit or set runAsUser 0); the image has no RDMA libraries (libibverbs); a port is "
-    "down or spec.transport.rdma.gidIndex is wrong."
+    "Likely causes, in this order: the pod sees no RDMA device (/sys/class/infiniband in the pod: look at the device "
+    "plugin, and at spec.transport.rdma.networks or hostNetwork); memory could not be locked (IPC_LOCK does nothing "
+    "for another user than root: raise the runtime's memlock limit or set runAsUser 0); the image has no RDMA "
+    "libraries (libibverbs); a port is down or spec.transport.rdma.gidIndex is wrong."
 )
 _NAMES: Final = {"EFA": "RDMA"}
 """What the master calls a protocol, where spec.transport calls it otherwise."""
 
 
 def protocols(context: Context) -> str:
-    """Protocols of the members' segments, in capitals; "" when not measured."""
-    return ", ".join(sorted({_name(s) for s in context.segments or () if s.protocol}))
+    """Protocols that members use, in capitals; "" when not measured."""
+    return ", ".join(sorted(set(_used(context).values())))
+
+
+def _used(context: Context) -> dict[str, str]:
+    """Protocol by segment, or by pod where it lends none: what the pod's log says that it has installed, else what the
+    master lists, which is what the member was told to use."""
+    names = {pod.ip: pod.name for pod in context.segment_owners if pod.ip}
+    rest = dict(context.observed.transports)
+    used = {}
+    for segment in context.segments or ():
+        pod = names.get(segment.host, "")
+        protocol = context.observed.transports.get(pod) or _name(segment)
+        rest.pop(pod, None)
+        if protocol:
+            used[f"{segment.name} ({pod})" if pod else segment.name] = protocol
+    return used | rest
 
 
 def _name(segment: Segment) -> str:
@@ -46,21 +61,26 @@ def _not_measured(context: Context) -> Verdict | None:
 
 def _downgraded(context: Context) -> Verdict | None:
     asked = context.pool.spec.transport.protocol.upper()
-    names = {pod.ip: pod.name for pod in context.segment_owners if pod.ip}
-    wrong = [s for s in context.segments or () if s.protocol and _name(s) != asked]
+    wrong = {who: protocol for who, protocol in _used(context).items() if protocol != asked}
     if not wrong:
         return None
-    used = ", ".join(sorted({_name(s) for s in wrong}))
-    shown = listing(f"{s.name} ({names[s.host]})" if s.host in names else s.name for s in wrong)
+    used = ", ".join(sorted(set(wrong.values())))
     causes = f" {_CAUSES}" if asked == "RDMA" else ""
     return _say(
-        "TransportDowngraded", f"spec.transport.protocol is {asked}, but {used} is used by segments {shown}.{causes}"
+        "TransportDowngraded", f"spec.transport.protocol is {asked}, but {used} is used by {listing(wrong)}.{causes}"
     )
 
 
 def _as_asked(context: Context) -> Verdict:
-    count = len(context.segments or ())
-    return _say("AsAsked", f"{plural(count, 'segment')} over {context.pool.spec.transport.protocol}.")
+    asked, count = context.pool.spec.transport.protocol, len(context.segments or ())
+    silent = [pod.name for pod in context.segment_owners if pod.name not in context.observed.transports]
+    note = ""
+    if asked == "RDMA" and silent:
+        note = (
+            f" That is what the master lists; the log of {listing(silent)} does not tell what was installed, such as "
+            "after it was rotated."
+        )
+    return _say("AsAsked", f"{plural(count, 'segment')} over {asked}.{note}")
 
 
 CHECKS: Sequence[Check] = (
