@@ -122,7 +122,8 @@ def _store_not_ready(context: Context) -> Verdict | None:
     waiting = [p.name for p in pods if not p.ready]
     names = f" Not ready: {listing(waiting)}." if waiting else ""
     return _say(
-        "StoreNotReady", f"{min(len(ready), wanted)} of {plural(wanted, 'store pod')} ready and up to date.{names}"
+        "StoreNotReady",
+        f"{min(len(ready), wanted)} of {plural(wanted, 'store pod')} ready and up to date.{names}{_next_waits(context)}",
     )
 
 
@@ -131,12 +132,15 @@ def _leaving(context: Context) -> Verdict | None:
     workload, wanted = context.workload(constants.STORE), context.pool.store.replicas
     if workload is None or context.refused or workload.replicas <= wanted:
         return None
-    waits = f" The next one waits: {context.plan.steps[0]}." if context.plan.steps else ""
     return _say(
         "StoreNotReady",
         f"{plural(workload.replicas, 'store pod')} now, {wanted} wanted; they go one at a time, after moving their "
-        f"blocks to the others.{waits}",
+        f"blocks to the others.{_next_waits(context)}",
     )
+
+
+def _next_waits(context: Context) -> str:
+    return f" The next one waits: {context.plan.steps[0]}." if context.plan.steps else ""
 
 
 def _not_measured(context: Context) -> Verdict | None:
