@@ -170,6 +170,32 @@ def test_engines_of_another_store_version_wait_with_the_master(world: World) -> 
     assert world.plan(dtype, workloads=facts).waiting is None, "an edit of engines alone goes on"
 
 
+def test_members_that_would_look_for_the_master_elsewhere_wait_with_it(world: World) -> None:
+    from kvcachepool.observe.pods import workload_facts
+
+    live = next(obj for key, obj in world.children.items() if "engine" in key[1] and key[0] == "Deployment")
+    facts = {live["metadata"]["name"]: workload_facts(live)}
+    etcd = {"store": {"master": {"replicas": 2, "ha": {"etcd": {"endpoints": ["etcd.infra:2379"]}}}}}
+    plan = world.plan(etcd, workloads=facts)
+    assert plan.held is not None
+    assert plan.held.clients
+    assert plan.waiting is not None
+    assert plan.waiting.reason == "PendingMasterRestart"
+    made = {o["metadata"]["name"]: o for o in plan.objects if o["kind"] == "Deployment"}
+    assert live["metadata"]["name"] not in made
+    for name, obj in made.items():
+        assert "etcd://" not in str(obj["spec"]["template"]), name
+    world.approval = plan.held.approval
+    assert "etcd://" in str(world.plan(etcd, workloads=facts).objects)
+
+
+def test_one_of_several_masters_may_leave_its_node(world: World) -> None:
+    etcd = {"store": {"master": {"replicas": 2, "ha": {"etcd": {"endpoints": ["etcd.infra:2379"]}}}}}
+    plan = make_plan(pool(etcd), Observed(pods=(MASTER,)), Settings())
+    found = next(o for o in plan.objects if o["kind"] == "PodDisruptionBudget" and "master" in o["metadata"]["name"])
+    assert found["spec"]["maxUnavailable"] == 1
+
+
 def test_the_master_leaves_a_node_only_when_that_was_approved(world: World) -> None:
     def budget(plan: Plan) -> int:
         found = next(

@@ -121,10 +121,8 @@ def _store_not_ready(context: Context) -> Verdict | None:
     ready = [p for p in pods if p.ready]
     waiting = [p.name for p in pods if not p.ready]
     names = f" Not ready: {listing(waiting)}." if waiting else ""
-    return _say(
-        "StoreNotReady",
-        f"{min(len(ready), wanted)} of {plural(wanted, 'store pod')} ready and up to date.{names}{_next_waits(context)}",
-    )
+    count = f"{min(len(ready), wanted)} of {plural(wanted, 'store pod')} ready and up to date."
+    return _say("StoreNotReady", f"{count}{names}{_next_waits(context)}")
 
 
 def _leaving(context: Context) -> Verdict | None:
