@@ -30,7 +30,7 @@ def machine() -> str:
     cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     model = next((line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")), "")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, Linux {platform.release()}"
+    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, Linux {platform.release().partition('-')[0]}"
 
 
 def record(backend: str, rows: Sequence[Row], meanings: Mapping[str, str]) -> None:
