@@ -67,16 +67,19 @@ def test_a_dead_leader_is_followed_and_members_go_on(
     kube.create(store_only(images, "ha", namespace, store=store))
     kube.wait_condition(namespace, "ha", "StoreReady", "True", timeout=180)
 
-    (leader,), standby = masters(kube, namespace)
-    assert len(standby) == 1
+    (leader,), (standby,) = masters(kube, namespace)
     first = [leader["metadata"]["name"]]
     kube.wait("the Service leads to the leader", lambda: behind_the_service(kube, namespace) == first, timeout=30)
     assert ask(kube, namespace, "-", "first") == {"there": 0, "wrote": 0, "read": True}
     assert ask(kube, namespace, "first", "second")["there"] == 5 * 1024
 
+    kube.run("annotate", "kvpool", "ha", "-n", namespace, "look=now")  # a pass now, not with the next resync
+    kube.wait("the keys are seen", lambda: kube.pool(namespace, "ha")["status"]["store"].get("keys"), timeout=60)
+
+    # dead: it or the other leads next, whoever asks first
     assert processes.kill(leader, "master")
-    successor = standby[0]["metadata"]["name"]
-    kube.wait("the other master leads", lambda: behind_the_service(kube, namespace) == [successor], timeout=60)
+    kube.wait("the Service leads nowhere", lambda: behind_the_service(kube, namespace) == [], timeout=30, pause=0.2)
+    kube.wait("the Service leads to a leader", lambda: len(behind_the_service(kube, namespace)) == 1, timeout=60)
     kube.wait_condition(namespace, "ha", "StoreReady", "True", timeout=60)
     assert kube.wait("members write and read again", lambda: ask(kube, namespace, "first", "third")["read"], timeout=60)
     assert ask(kube, namespace, "first", "fourth")["there"] == 0, "a failover keeps the service, not the cache"
@@ -85,3 +88,12 @@ def test_a_dead_leader_is_followed_and_members_go_on(
         lambda: "lost" in kube.condition(namespace, "ha", "StoreReady")["message"],
         timeout=60,
     )
+
+    # hung: only the other can lead
+    (leader,), (standby,) = masters(kube, namespace)
+    with processes.frozen(leader, "master"):
+        successor = [standby["metadata"]["name"]]
+        kube.wait("the other master leads", lambda: behind_the_service(kube, namespace) == successor, timeout=60)
+        assert kube.wait("members write and read", lambda: ask(kube, namespace, "-", "fifth")["read"], timeout=60)
+    assert kube.wait("who hung steps back", lambda: behind_the_service(kube, namespace) == successor, timeout=30)
+    assert ask(kube, namespace, "fifth", "sixth")["there"] == 5 * 1024

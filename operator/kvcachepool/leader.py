@@ -37,6 +37,10 @@ _RELEASE_TRIES = 3
 _TROUBLE = (ApiException, aiohttp.ClientError, TimeoutError, OSError)
 
 
+class _SupersededError(Exception):
+    """Another replica holds the Lease that we held: because this process was paused, or the other's clock jumped."""
+
+
 class _Lock(LeaseLock):
     """A LeaseLock that treats every trouble as a failed try and notes when the Lease was last renewed."""
 
@@ -51,6 +55,10 @@ class _Lock(LeaseLock):
                 found, record = await super().get(name, namespace)
         except _TROUBLE as error:
             return False, ApiException(status=0, reason=_cause(error))
+        holder = record.holder_identity if isinstance(record, LeaderElectionRecord) else self.identity
+        if self.until > -math.inf and holder != self.identity:
+            self.until = -math.inf
+            raise _SupersededError(holder or "nobody")
         return found, record
 
     async def create(self, name: str, namespace: str, election_record: LeaderElectionRecord) -> bool:
@@ -158,6 +166,9 @@ class Leadership:
         logger.info("campaigning for lease %s/%s as %s", lock.namespace, lock.name, identity)
         try:
             await LeaderElection(config).run()
+        except _SupersededError as other:  # the library would go on trying for `RENEW_DEADLINE_SECONDS`
+            logger.warning("lease %s/%s is held by %s now", lock.namespace, lock.name, other)
+            await self._lost()
         except Exception:  # whatever else goes wrong in the library must not end leadership for ever
             logger.exception("leader election failed; trying again")
             await self._lost()

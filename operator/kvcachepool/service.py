@@ -44,6 +44,10 @@ logger = logging.getLogger(__name__)
 _CRD_POLL_SECONDS = 5.0
 _WATCH_LAG_SECONDS = 60.0
 """An object known to be newer than what its watch delivered for so long: the watch is dead."""
+_ENDING_SECONDS = 10.0
+"""How long watches may take to end. One that is about to try again takes kopf's request to end for a pause, and tries
+for ever (kopf 1.45.2, `clients/api.py`, `stream`): the process would stay, without the lead and healthy to its kubelet.
+"""
 _QUEUE_STUCK_SECONDS = 300.0
 """Every pass ends within two minutes, so a key that waits longer for a worker means the queue is stuck."""
 
@@ -169,16 +173,26 @@ class Operator:
             ended.set()
 
         stopper = asyncio.create_task(on_stop(), name="stopper")
-        try:
-            await handlers.watch(
+        over = asyncio.create_task(ended.wait(), name="over")
+        watching = asyncio.create_task(
+            handlers.watch(
                 self.cache, self._pool_changed, lambda: connection(self.client),
                 namespaces=self.settings.namespaces, started=started, stop=ended,
                 leader_worker_sets=self.surroundings.leader_worker_sets,
                 node_event=self.surroundings.node_event if self.surroundings.nodes.facts is not None else None,
                 extend=self.admission.install if self.admission is not None else lambda _registry, _settings: None,
-            )  # fmt: skip
+            ),
+            name="watches",
+        )  # fmt: skip
+        try:
+            await asyncio.wait((watching, over), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((watching,), timeout=_ENDING_SECONDS)
         finally:
-            await _cancel([stopper])
+            await _cancel([stopper, over])
+        if watching.done():
+            watching.result()
+        elif not stop.is_set():
+            raise RuntimeError("a watch has ended for good and the others do not end")
         for task in background:
             if task.done() and not task.cancelled():
                 task.result()  # a background task never ends by itself, but in an error that must not go unseen

@@ -62,6 +62,28 @@ def _set(store: Slow, name: str, kind: str | None) -> None:
     store.trouble = lambda identity: errors[identity](identity) if identity in errors else None
 
 
+@pytest.mark.usefixtures("_virtual")
+def test_who_sees_anothers_name_in_its_lease_writes_no_more():
+    """A follower whose clock jumps takes the Lease too early; a process that was paused wakes too late."""
+
+    async def scenario() -> None:
+        store = Slow()
+        a = Replica(store, "a")
+        await asyncio.sleep(5)
+        assert a.working
+        store.lease.spec.holder_identity = "thief"
+        store.version += 1
+        store.lease.metadata.resource_version = str(store.version)
+        await asyncio.sleep(RETRY_SECONDS + 0.5)
+        assert not a.leadership.leads
+        assert not a.working
+        await asyncio.sleep(LEASE_SECONDS + 2 * RETRY_SECONDS)
+        assert a.working, "the thief never renewed it"
+        await a.stop()
+
+    run(scenario())
+
+
 steps = st.lists(
     st.tuples(
         st.sampled_from(NAMES),

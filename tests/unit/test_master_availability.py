@@ -157,6 +157,14 @@ def test_a_port_that_does_not_exist_is_refused(port: str):
     assert "must be host:port" in message
 
 
+@pytest.mark.parametrize("spec", [{}, HA, EXTERNAL], ids=["one", "ha", "external"])
+def test_no_service_leads_in_from_outside(spec: dict[str, Any]):
+    """Nothing in Mooncake is authenticated (Mooncake#1147)."""
+    services = [obj for (kind, _), obj in made(pool(spec)).items() if kind == "Service"]
+    assert services
+    assert {service["spec"]["type"] for service in services} == {"ClusterIP"}
+
+
 def test_ones_own_engines_are_told_the_same_and_may_not_say_otherwise():
     subject = ready(HA)
     container = first(complete(user_pod(), subject))

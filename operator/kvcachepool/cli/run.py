@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+import os
+import sys
+from typing import NoReturn
 
 import click
 
@@ -36,8 +39,28 @@ def run(log_level: str, log_format: str) -> None:
         raise click.ClickException(str(error)) from error
     if settings.lease_namespace and not settings.identity:
         raise click.ClickException("KVCP_IDENTITY: found none, expected this replica's name (the pod's name)")
+    code = 0
+    loop = asyncio.new_event_loop()
     try:
-        asyncio.run(service.serve(settings))
-    except Exception as error:
+        loop.run_until_complete(service.serve(settings))
+    except Exception:
         logging.getLogger(__name__).exception("the operator ends; it is expected to be started anew")
-        raise SystemExit(1) from error
+        code = 1
+    leave(loop, code)
+
+
+def leave(loop: asyncio.AbstractEventLoop, code: int, *, seconds: float = 3.0) -> NoReturn:
+    """Ends the process. `asyncio.run` would wait for ever for a task that does not take its cancellation."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        _, stuck = loop.run_until_complete(asyncio.wait(left, timeout=seconds))
+        if stuck:
+            names = ", ".join(sorted(task.get_name() for task in stuck))
+            logging.getLogger(__name__).warning("left behind: %s", names)
+            logging.shutdown()
+            sys.stdout.flush()
+            os._exit(code)
+    loop.close()
+    sys.exit(code)
