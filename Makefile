@@ -1,6 +1,8 @@
 # make demo     a pool of two real engines on a real cluster, to Ready and verified reuse
 # make test     every test
 # make negative every case of the negative suite, with real engines; half an hour
+# make drill    every drill (or DRILLS=NAME,NAME) with real engines and store; writes docs/drills-report.md; 20 minutes
+# make soak     ten minutes of kills, edits and scale changes under requests
 # make fuzz     hostile input for every parser, 10,000 examples each; an hour
 # make verify   generated files are current, style, types and layers hold
 # make bench    figures, as ratios against a reference of the same run
@@ -13,7 +15,7 @@ STAGE := hack/stage
 CACHE := $(or $(KVCP_CACHE),$(HOME)/.cache/kvcachepool)
 PYTEST := $(PY) -m pytest -q
 
-.PHONY: negative fuzz help setup tools images cluster-up cluster-down demo demo-down test test-fast test-cluster verify generate fmt lock bench clean
+.PHONY: drill fuzz soak negative help setup tools images cluster-up cluster-down demo demo-down test test-fast test-cluster verify generate fmt lock bench clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
@@ -59,6 +61,12 @@ test-cluster: tools images
 
 negative: tools images
 	@$(STAGE) "negative suite" env KVCP_NEGATIVE=all $(PYTEST) -s e2e/tests/test_negative.py
+
+drill: tools images
+	@$(STAGE) "drills" env KVCP_DRILLS=$(or $(DRILLS),all) $(PYTEST) -s e2e/tests/test_y_drills.py
+
+soak: tools images
+	@$(STAGE) "soak" env KVCP_SOAK_SECONDS=600 $(PYTEST) -s e2e/tests/test_y_soak.py
 
 generate: setup
 	@$(PY) -m hack.generate

@@ -1,4 +1,4 @@
-"""Command line: `python -m e2e.bench [--pools 1 100 500] [--ready]`."""
+"""Command line: `python -m e2e.bench [--pools 1 100 500] [--no-ready] [--scale 1000 20000]`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ import argparse
 from rich.console import Console
 from rich.table import Table
 
-from e2e.bench import passes, ready
+from e2e.bench import passes, ready, scale
 
 
 def main() -> None:
     """Measure and print; nothing is judged."""
     parser = argparse.ArgumentParser(prog="python -m e2e.bench", description=__doc__)
     parser.add_argument("--pools", type=int, nargs="*", default=[1, 100, 500])
+    parser.add_argument(
+        "--scale", type=int, nargs=2, metavar=("POOLS", "STRANGERS"), help="only the large installation"
+    )
     parser.add_argument("--no-ready", action="store_true", help="leave out the run with real engines")
     options = parser.parse_args()
     console = Console(width=160)
+    if options.scale:
+        for line in scale.measure(*options.scale, console.log).lines():
+            console.print(line)
+        return
     table = Table(title="Pools on a real API server; reference: kubectl apply --server-side of the same objects")
     for column in ("pools", "to converge s", "reference s", "ratio", "passes", "passes/s", "pass p50 s ≤",
                    "pass p95 s ≤", "API calls a pass", "calls in 40 s idle", "RSS MiB"):  # fmt: skip

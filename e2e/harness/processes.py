@@ -53,4 +53,5 @@ def frozen(pod: Json, container: str) -> Iterator[None]:
         yield
     finally:
         for process in processes:
-            os.kill(process, signal.SIGCONT)
+            with suppress(ProcessLookupError):  # a liveness probe may have ended it
+                os.kill(process, signal.SIGCONT)

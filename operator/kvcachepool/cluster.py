@@ -230,9 +230,12 @@ class Cluster:
                 self._undeclared[unknown] = time.monotonic() + _SKEW_SECONDS
                 logger.warning("status.%s is not written: %s", ".".join(unknown), REMEDY)
 
-    async def delete(self, kind: str, namespace: str, name: str, uid: str) -> None:
-        """Deletes the object of that uid; already gone or replaced by another is as good."""
-        body = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+    async def delete(self, kind: str, namespace: str, name: str, uid: str, *, grace_seconds: int | None = None) -> None:
+        """Deletes the object of that uid; already gone or replaced by another is as good. `grace_seconds` replaces the
+        time that a pod has to end."""
+        body: Json = {"propagationPolicy": "Background", "preconditions": {"uid": uid}}
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
         try:
             await self._json("delete", kind, "DELETE", RESOURCES[kind].path(namespace, name), body=body)
         except ApiError as error:

@@ -31,6 +31,9 @@ ANNOTATION_TEMPLATE: Final = f"{GROUP}/template-hash"
 LABEL_NEGATIVE: Final = f"{GROUP}/negative"
 """On pods of the negative suite: the pool's label value. They are no members: nothing routes to them or counts them."""
 
+LABEL_DRILL: Final = f"{GROUP}/drill"
+"""On the pod that drills a pool: the pool's label value. It asks the engines, and the master which keys there are."""
+
 LABEL_INJECT: Final = f"{GROUP}/inject"
 """On a user's pod: `"true"` asks the webhook to complete it."""
 ANNOTATION_CONTAINER: Final = f"{GROUP}/container"
@@ -55,6 +58,10 @@ PREFLIGHT_CONTAINER: Final = "preflight"
 """Init container of an engine pod; looks whether the engine can work in its image and on its node."""
 WAIT_CONTAINER: Final = "wait-for-master"
 """Init container of an engine pod; ends when the master's RPC port accepts a connection."""
+
+FAILURE_POLICY: Final = "recompute"
+"""What an engine does with a block that it cannot load, always said explicitly: vLLM's own default became `fail`, HTTP
+500 for the request (vllm#34896). The table of known faults says with which versions it does not hold."""
 
 ENGINE_KINDS: Final = {"Deployment": "apps/v1", "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}
 """What a generation of engines can be, with the API version: engines on one node each, or over several."""

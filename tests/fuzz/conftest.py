@@ -32,6 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         function = getattr(item, "obj", None)
         if "tests/fuzz" in str(item.path) and hasattr(function, "hypothesis"):
             settings.get_profile("fuzz")(function)
+            item.add_marker(pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning"))
 
 
 @pytest.fixture(autouse=True)

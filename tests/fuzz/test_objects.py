@@ -171,13 +171,14 @@ def test_a_pod_that_asks_to_join_is_completed_or_refused(pod: dict[str, Any]) ->
     )
 )
 def test_the_cache_takes_whatever_a_watch_brings(objects: list[Any]) -> None:
-    """Kind, name, namespace, uid and version are the API server's own."""
+    """Kind, name, namespace, uid, version and the types of labels and annotations are the API server's own."""
     cache = WatchCache()
     for index, value in enumerate(objects):
         metadata = value.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
         labels = metadata.get("labels")
-        fixed = {"name": "a", "namespace": "team-a", "uid": "u", "resourceVersion": str(index)}
+        fixed: dict[str, Any] = {"name": "a", "namespace": "team-a", "uid": "u", "resourceVersion": str(index)}
+        fixed["annotations"] = {"a": str(metadata.get("annotations"))}
         fixed["labels"] = {str(k): str(v) for k, v in labels.items()} if isinstance(labels, dict) else None
         cache.event("MODIFIED", {**value, "kind": "Pod", "metadata": {**metadata, **fixed}})
     cache.event("MODIFIED", raw() | {"kind": constants.KIND})

@@ -169,6 +169,9 @@ def test_a_minor_version_that_is_not_given_agrees_with_any() -> None:
     assert not cuda_version("12").agrees(cuda_version("13"))
 
 
+GROUPS = frozenset({"severalCacheGroups"})
+
+
 def test_known_bad_rows_mean_what_they_say() -> None:
     def issues(**versions: Any) -> set[str]:
         return {row.issue for row in BUILT_IN.bad(**versions) if row.effect != "note"}
@@ -176,3 +179,8 @@ def test_known_bad_rows_mean_what_they_say() -> None:
     assert issues(engine="0.33.0", mooncake="0.3.13.post1", backend="mooncake") == set()
     assert issues(engine="0.28.1", mooncake="0.3.12.post1", backend="mooncake") == {"vllm#54870", "Mooncake#3314"}
     assert issues(engine="0.28.1", mooncake=None, backend="native") == set()
+    assert issues(engine="0.31.0", mooncake="0.3.13.post1", backend="mooncake", features=GROUPS) == {"vllm#45474"}
+    assert issues(engine="0.32.0", mooncake="0.3.13.post1", backend="mooncake", features=GROUPS) == set()
+    row = next(row for row in BUILT_IN.known_bad if row.issue == "vllm#45474")
+    named = {"engine": "0.31.0", "mooncake": None, "backend": "mooncake", "features": GROUPS}
+    assert (row.matches(**named), row.matches(**named, policy="fail")) == (True, False)

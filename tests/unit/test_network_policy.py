@@ -28,6 +28,7 @@ MASTER, STORE, ENGINE, WORKER = (
 )
 MEMBER_OF_A_USER = Pod(IN_POOL | {"app": "own"})
 NEGATIVE = Pod({constants.LABEL_NEGATIVE: "demo"})
+DRILL = Pod({constants.LABEL_DRILL: "demo"})
 FROM_OPERATOR = Pod(OPERATOR, "kvcp-system")
 PROMETHEUS = Pod({"app": "prometheus"}, "monitoring")
 STRANGER = Pod({"app": "stranger"})
@@ -60,8 +61,8 @@ def test_members_reach_the_store_and_each_other_but_not_the_masters_admin_port(m
     assert reaches(made, member, ENGINE, TRANSFER), "segments of engines, and ranks on other nodes"
 
 
-@pytest.mark.parametrize("watcher", [FROM_OPERATOR, PROMETHEUS])
-def test_operator_and_scraper_reach_just_the_ports_with_figures(watcher: Pod) -> None:
+@pytest.mark.parametrize("watcher", [FROM_OPERATOR, PROMETHEUS, DRILL])
+def test_operator_scraper_and_drills_reach_just_the_ports_with_figures(watcher: Pod) -> None:
     made = policies(pool({"networkPolicy": {"clients": [{"podSelector": {"matchLabels": {"app": "gateway"}}}]}}))
     assert reaches(made, watcher, MASTER, HTTP)
     assert reaches(made, watcher, ENGINE, API)

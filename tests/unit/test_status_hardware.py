@@ -248,6 +248,16 @@ CASES = [
         seen(tables=parse_tables({"own.yaml": BAD}).over(BUILT_IN)),
         ("loads end in garbage (vllm#1); use 0.34", "spec.engines.version"),
     ),
+    Case(
+        "Accepted",
+        "KnownBadCombination",
+        says=("the first load that fails ends the engine", "vllm#45474", "use 0.32 or later"),
+        spec={
+            "schema": {"hybrid": {"mambaBlockSize": 64}},
+            "engines": {"version": "0.31.0", "image": "registry.internal/vllm:0.31.0-cu13"},
+        },
+        id="vllm#45474",
+    ),
     Case("Accepted", "VersionSkew", says=("found 0.3.14",), spec={"backend": {"mooncake": {"version": "0.3.14"}}}),
 ]
 

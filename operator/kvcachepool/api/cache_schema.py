@@ -108,6 +108,11 @@ class Hybrid(ApiModel):
     cache_manager: Literal["Enabled", "Disabled"] | None = None
     """Whether each kind of layer has cache blocks of its own; the engine's own choice when left out."""
 
+    @property
+    def several_groups(self) -> bool:
+        """Whether what is declared here makes cache blocks of more than one kind."""
+        return self != Hybrid() and self.cache_manager != "Disabled"
+
 
 class Speculative(ApiModel):
     """Speculative decoding. A draft's layers have cache blocks, too, and those are stored with the others."""

@@ -189,9 +189,13 @@ class KVCachePool(StatusModel):
         return self.spec.store or Store()
 
     @property
-    def feature(self) -> str | None:
-        """What the compatibility tables may know more about than the versions: `masterHa`."""
-        return "masterHa" if self.store.master.ha is not None else None
+    def features(self) -> frozenset[str]:
+        """What the compatibility tables may know more about than the versions: `masterHa`, `severalCacheGroups`."""
+        used = {
+            "masterHa": self.store.master.ha is not None,
+            "severalCacheGroups": self.spec.schema_.hybrid.several_groups,
+        }
+        return frozenset(name for name, is_used in used.items() if is_used)
 
     def owner_reference(self) -> dict[str, Any]:
         """What makes the garbage collector delete a child together with its pool."""

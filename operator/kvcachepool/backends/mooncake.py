@@ -116,7 +116,7 @@ class MooncakeBackend:
             kv_transfer_config={
                 "kv_connector": _CONNECTOR,
                 "kv_role": "kv_both",
-                "kv_load_failure_policy": "recompute",
+                "kv_load_failure_policy": constants.FAILURE_POLICY,
                 "kv_connector_extra_config": {
                     "load_async": True,
                     "lookup_async": True,

@@ -124,6 +124,27 @@ def master_workload(pool: KVCachePool, settings: Settings, version: str) -> Work
     )
 
 
+def _store_liveness(pool: KVCachePool) -> dict[str, Any]:
+    """Ends a member that hangs, but with the default of clientTtlSeconds only when the master has written its segment
+    off already: nothing more is lost by it.
+
+    A hung process keeps its connections, so whoever reads from it waits for up to 60 s, and its memory never comes back
+    by itself; killed, its peers fail at once and recompute. The kernel accepts connections for a hung process, so a
+    port probe sees nothing; the service has no page that needs neither the master nor a key, so any answer will do.
+    """
+    ask = (
+        f"import socket; s = socket.create_connection(('127.0.0.1', {store_port(pool)}), 3); s.settimeout(3); "
+        "s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n'); assert s.recv(1)"
+    )
+    return {
+        "exec": {"command": ["python3", "-S", "-c", ask]},
+        "periodSeconds": 5,
+        "timeoutSeconds": 4,
+        "failureThreshold": 4,  # a change of clientTtlSeconds must not restart store pods, so this is no part of it
+        "terminationGracePeriodSeconds": 2,  # a process that hangs does not end by being asked
+    }
+
+
 def store_memory(pool: KVCachePool, segment: int) -> MemoryNeed:
     """What a store pod needs."""
     return MemoryNeed(
@@ -161,6 +182,7 @@ def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segme
         # The service opens its port only after the segment is mounted.
         "startupProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 2, "failureThreshold": 180},
         "readinessProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 5, "timeoutSeconds": 3},
+        "livenessProbe": _store_liveness(pool),
         "resources": resources(pool.store.resources, store_memory(pool, segment), network_devices(pool)),
         "securityContext": container_security(pool),
         "volumeMounts": [SCRATCH_MOUNT],

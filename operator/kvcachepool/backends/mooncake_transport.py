@@ -16,6 +16,11 @@ _TCP: Final = {
     "MC_TCP_MAX_QUEUED_TRANSFERS_PER_PEER": "65535",
     "MC_TCP_MAX_PENDING_ADMISSIONS_PER_PEER": "65535",
     "MC_TCP_ADMISSION_TIMEOUT_MS": "600000",
+    # A peer that hangs accepts a transfer and never answers. The default waits 30 s for each slice, one after the other
+    # on each of 4 lanes, until the store gives the whole transfer up after a fixed 60 s; a slice that comes too late is
+    # computed instead. See docs/adr/0020.
+    "MC_TCP_STATUS_TIMEOUT_SEC": "2",
+    "MC_TCP_PROGRESS_TIMEOUT_SEC": "5",
 }
 _RPC: Final = {
     # The default of 30 s lets a master that hangs stall every request by that much; with 1 s it is about 1 s.

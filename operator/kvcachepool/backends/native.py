@@ -11,6 +11,7 @@ total over all ranks of one engine), `v1/kv_offload/cpu/spec.py` (CUDA-alike and
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kvcachepool import constants
 from kvcachepool.api import KVCachePool
 from kvcachepool.backends.base import EngineParts
 from kvcachepool.findings import Finding
@@ -69,7 +70,7 @@ class NativeBackend:
             kv_transfer_config={
                 "kv_connector": _CONNECTOR,
                 "kv_role": "kv_both",
-                "kv_load_failure_policy": "recompute",
+                "kv_load_failure_policy": constants.FAILURE_POLICY,
                 "kv_connector_extra_config": {"cpu_bytes_to_use": size},
             },
             memory=(Term("CPU cache", size),),

@@ -3,6 +3,7 @@
 import click
 
 from kvcachepool import __version__
+from kvcachepool.cli.drill import drill
 from kvcachepool.cli.inventory import inventory
 from kvcachepool.cli.negative import negative
 from kvcachepool.cli.plan import plan
@@ -15,6 +16,7 @@ def main() -> None:
     """Runs KV caches shared by vLLM replicas, proves and watches them."""
 
 
+main.add_command(drill)
 main.add_command(inventory)
 main.add_command(negative)
 main.add_command(plan)

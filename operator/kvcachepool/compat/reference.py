@@ -44,10 +44,10 @@ def markdown() -> str:
         ),
         *_table(
             "Known faults",
-            ("engine", "Mooncake", "backend", "with", "effect", "fault", "what to do", "report"),
+            ("engine", "Mooncake", "backend", "policy", "with", "effect", "fault", "what to do", "report"),
             tables.known_bad,
             lambda row: (
-                _any(row.engine), _any(row.mooncake), _any(row.backend), row.feature or "",
+                _any(row.engine), _any(row.mooncake), _any(row.backend), _any(row.policy), row.feature or "",
                 row.effect, row.problem, row.remedy, row.issue,
             ),
         ),

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic.alias_generators import to_camel
 
 from kvcachepool.compat.versions import CudaVersion, cuda_in_tag, cuda_version, fits, tag_of
+from kvcachepool.constants import FAILURE_POLICY
 from kvcachepool.documents import DocumentError, load
 
 _LONGEST_PATTERN: Final = 1000
@@ -114,18 +115,29 @@ class KnownBad(_Row):
     engine: Specifier | None = None
     mooncake: Specifier | None = None
     backend: str | None = None
-    feature: Literal["masterHa"] | None = None
+    policy: Literal["recompute", "fail"] | None = None
+    """What the engine does with a block that it cannot load."""
+    feature: Literal["masterHa", "severalCacheGroups"] | None = None
     """Only for pools that use it."""
     effect: Literal["refuse", "warn", "note"]
     problem: Annotated[str, Field(min_length=8)]
     remedy: Annotated[str, Field(min_length=3)]
     issue: Annotated[str, Field(pattern=r"^[\w./-]+#[0-9]+$")]
 
-    def matches(self, *, engine: str, mooncake: str | None, backend: str, feature: str | None = None) -> bool:
+    def matches(
+        self,
+        *,
+        engine: str,
+        mooncake: str | None,
+        backend: str,
+        policy: str = FAILURE_POLICY,
+        features: frozenset[str] = frozenset(),
+    ) -> bool:
         """Whether a pool with these versions is meant."""
         return (
             self.backend in (None, backend)
-            and self.feature in (None, feature)
+            and self.policy in (None, policy)
+            and (self.feature is None or self.feature in features)
             and (self.engine is None or fits(engine, self.engine))
             and (self.mooncake is None or (mooncake is not None and fits(mooncake, self.mooncake)))
         )
@@ -184,13 +196,13 @@ class Tables(BaseModel):
         return next((row.cuda for row in self.wheels if row.package == package), None)
 
     def bad(
-        self, *, engine: str, mooncake: str | None, backend: str, feature: str | None = None
+        self, *, engine: str, mooncake: str | None, backend: str, features: frozenset[str] = frozenset()
     ) -> tuple[KnownBad, ...]:
-        """The rows that mean a pool with these versions."""
+        """The rows that mean a pool with these versions, whose engines recompute what they cannot load."""
         return tuple(
             row
             for row in self.known_bad
-            if row.matches(engine=engine, mooncake=mooncake, backend=backend, feature=feature)
+            if row.matches(engine=engine, mooncake=mooncake, backend=backend, features=features)
         )
 
 

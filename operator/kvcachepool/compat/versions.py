@@ -28,7 +28,7 @@ def cuda_version(text: str) -> CudaVersion:
     """Of `13`, `13.0` or `12.9`. Raises ValueError."""
     match = _CUDA.match(text)
     if match is None:
-        raise ValueError(f"must be a CUDA version such as 13 or 12.9, found {text!r}")
+        raise ValueError(f"must be a CUDA version such as 13 or 12.9, found {text[:64]!r}")
     return CudaVersion(int(match[1]), int(match[2]) if match[2] else None)
 
 
@@ -55,7 +55,7 @@ def fits(version: str, specifier: str) -> bool:
 def _meets(version: str, test: str) -> bool:
     match = _TEST.match(test)
     if match is None:
-        raise ValueError(f"must be tests such as >=0.28,<0.29, found {test!r}")
+        raise ValueError(f"must be tests such as >=0.28,<0.29, found {test[:64]!r}")
     left, right = _key(version), _key(match[2])
     length = max(len(left[0]), len(right[0]))
     pair = [((*release, *(0,) * (length - len(release))), post) for release, post in (left, right)]
@@ -72,5 +72,5 @@ def _meets(version: str, test: str) -> bool:
 def _key(version: str) -> tuple[tuple[int, ...], int]:
     match = _RELEASE.match(version)
     if match is None:
-        raise ValueError(f"must be a version such as 0.33.0, found {version!r}")
+        raise ValueError(f"must be a version such as 0.33.0, found {version[:64]!r}")
     return tuple(int(part) for part in match[1].split(".")), int(match[2] or 0)

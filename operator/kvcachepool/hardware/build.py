@@ -115,7 +115,7 @@ def _check_versions(pool: KVCachePool, tables: Tables) -> Iterable[Finding]:
         engine=pool.spec.engines.version,
         mooncake=mooncake.version if mooncake is not None else None,
         backend=pool.spec.backend.name,
-        feature=pool.feature,
+        features=pool.features,
     ):
         if bad.effect == "refuse":
             yield Finding("KnownBadCombination", f"spec.engines.version and spec.backend: {bad}", "spec")

@@ -16,7 +16,7 @@ def pod_facts(raw: Object, deployments: Collection[str] = ()) -> PodFacts:
     a LeaderWorkerSet, whose name is a label that only its controller sets."""
     metadata, spec, status = _dict(raw, "metadata"), _dict(raw, "spec"), _dict(raw, "status")
     labels = {str(k): v for k, v in _dict(metadata, "labels").items() if isinstance(v, str)}
-    conditions = {c.get("type"): c for c in _dicts(status, "conditions")}
+    conditions = {_text(c, "type"): c for c in _dicts(status, "conditions")}
     scheduled = conditions.get("PodScheduled", {})
     waits = scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable"
     containers = _containers(spec, status)

@@ -1,8 +1,8 @@
 """Who may reach a pool's pods over the pod network.
 
 Nothing in Mooncake is authenticated: who reaches the master or a store pod reads and forges every block. So members
-reach the master's RPC port and each other, the operator and whoever reads metrics the ports with figures, and everybody
-(or the clients that the pool names) the engines' HTTP port.
+reach the master's RPC port and each other, the operator, drills and whoever reads metrics the ports with figures, and
+everybody (or the clients that the pool names) the engines' HTTP port.
 
 Only the operator's own pods are selected: what ports a user's pod serves besides is not known here, and a policy closes
 all that it does not name. A policy sees addresses and ports: it cannot tell /metrics from the master's admin paths on
@@ -32,13 +32,17 @@ def network_policies(pool: KVCachePool, settings: Settings, components: Iterable
     if not settings.network_policies or not given.enabled or on_host_network(pool):
         return []
     members = _members(pool)
+    drill = {"podSelector": {"matchLabels": {constants.LABEL_DRILL: names.pool_label(pool.metadata.name)}}}
     watchers = [*_operator(settings), *settings.metrics_peers]
     rules = {
-        constants.MASTER: [_allow(members, constants.MASTER_RPC_PORT), _allow(watchers, constants.MASTER_HTTP_PORT)],
+        constants.MASTER: [
+            _allow(members, constants.MASTER_RPC_PORT),
+            _allow([*watchers, drill], constants.MASTER_HTTP_PORT),
+        ],
         # the transfer engine takes whatever port is free
         constants.STORE: [_allow(members)],
     }
-    clients = [*given.clients, *watchers] if given.clients else []
+    clients = [*given.clients, *watchers, drill] if given.clients else []
     engines = [_allow(members), _allow(clients, engine_port(pool), everybody=not given.clients)]
     return [
         *(_policy(pool, component, [component], rules[component]) for component in components),

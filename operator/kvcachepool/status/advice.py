@@ -58,7 +58,7 @@ def _known_bad(context: Context) -> str:
         engine=spec.engines.version,
         mooncake=spec.backend.mooncake.version if spec.backend.mooncake is not None else None,
         backend=spec.backend.name,
-        feature=context.pool.feature,
+        features=context.pool.features,
     )
     found = next((row for row in rows if row.effect == "warn"), None)
     return f"These versions are known for a fault: {found}." if found is not None else ""
