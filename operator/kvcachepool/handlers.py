@@ -23,6 +23,7 @@ _WATCHED: tuple[tuple[str, str, str], ...] = (
     ("", "v1", "services"),
     ("", "v1", "configmaps"),
     ("discovery.k8s.io", "v1", "endpointslices"),
+    ("policy", "v1", "poddisruptionbudgets"),
     ("networking.k8s.io", "v1", "networkpolicies"),
 )
 _LEADER_WORKER_SETS: tuple[str, str, str] = ("leaderworkerset.x-k8s.io", "v1", "leaderworkersets")

@@ -132,6 +132,7 @@ class Reconciler:
         outcome = await self._children.apply(key, pool.metadata.uid, plan.objects)
         if outcome.error is None:
             outcome.changed += await self._children.prune(key, pool.metadata.uid, plan.prune)
+            await self._evict(key, pool, plan)
         observed = self._with_errors(key, observed, outcome)
 
         status = self._steps.status(pool, plan, observed, self._now())
@@ -159,6 +160,13 @@ class Reconciler:
         """Says what is wrong with a spec; its children stay as they are until it is edited."""
         status = self._steps.invalid_status(pool.status, pool.metadata.generation, pool.findings, self._now())
         await self._publish(key, pool.metadata, pool.status, status)
+
+    async def _evict(self, key: Key, pool: KVCachePool, plan: Plan) -> None:
+        for name, uid in plan.evict:
+            if await self._cluster.evict(key[0], name, uid):
+                message = f"Engine {name} was evicted, since it had lost the store: see CacheEffective."
+                logger.info("%s/%s: %s", *key, message)
+                await self._post(key, pool.metadata.uid, "Warning", "EngineRestarted", message)
 
     def _with_errors(self, key: Key, observed: Observed, outcome: Outcome) -> Observed:
         error = outcome.error

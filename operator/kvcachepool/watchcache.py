@@ -19,7 +19,16 @@ Key = tuple[str, str]
 Ref = tuple[str, str, str]
 """(kind, namespace, name) of any object."""
 
-KINDS = (constants.KIND, "Pod", "Deployment", "Service", "ConfigMap", "EndpointSlice", "NetworkPolicy")
+KINDS = (
+    constants.KIND,
+    "Pod",
+    "Deployment",
+    "Service",
+    "ConfigMap",
+    "EndpointSlice",
+    "NetworkPolicy",
+    "PodDisruptionBudget",
+)
 """What is watched. All but the first carry the pool's label."""
 
 _BULKY = "kubectl.kubernetes.io/last-applied-configuration"

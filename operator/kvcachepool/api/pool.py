@@ -173,6 +173,7 @@ class Metadata(StatusModel):
     uid: str = ""
     generation: int = 0
     deletion_timestamp: str | None = None
+    annotations: dict[str, str] = Field(default_factory=dict)
 
 
 class KVCachePool(StatusModel):
