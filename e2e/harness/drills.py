@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from kubernetes.aio.config import load_kube_config
 from kvcachepool.cluster import Cluster
 from kvcachepool.drill.faults import Fault
 from kvcachepool.drill.ground import Ground, find_pool
-from kvcachepool.drill.loop import Asker, Pace
-from kvcachepool.drill.suite import Suite, Times
+from kvcachepool.drill.loop import Asker
+from kvcachepool.drill.suite import Suite
 from kvcachepool.drill.verdict import Row
 from kvcachepool.observe.http import HttpReader
 
@@ -41,9 +41,8 @@ async def ground(kubeconfig: Path, namespace: str, name: str) -> AsyncIterator[G
 
 
 async def run(
-    kubeconfig: Path, namespace: str, name: str, faults: Sequence[Fault], times: Times | None = None
+    kubeconfig: Path, namespace: str, name: str, faults: Sequence[Fault], done: Callable[[Row], None]
 ) -> list[Row]:
-    """The rows of the report, in the order of `faults`."""
+    """The rows of the report, in the order of `faults`; `done` gets each as soon as there is one."""
     async with ground(kubeconfig, namespace, name) as found:
-        suite = Suite(found, pace=Pace(), times=times or Times(), say=lambda text: print(text, flush=True))
-        return await suite.run(faults)
+        return await Suite(found, say=lambda text: print(text, flush=True), done=done).run(faults)

@@ -65,7 +65,7 @@ def tiny_engines(images: dict[str, str], *, version: str, **fields: Any) -> Json
         "image": images["engine-cpu"],
         "imagePullPolicy": "Never",
         "engineMemory": "2Gi",
-        "shmSize": "128Mi",
+        "shmSize": "256Mi",
         "shutdownSeconds": 10,
         "preflight": False,  # it would find neither a GPU driver nor CUDA
         "extraArgs": [*ENGINE_ARGS, CACHE_ARG],

@@ -9,7 +9,7 @@ import datetime
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -30,17 +30,19 @@ def machine() -> str:
     cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     model = next((line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")), "")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, Linux {platform.release()}"
+    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, Linux {platform.release().partition('-')[0]}"
 
 
-def record(backend: str, rows: Sequence[Row], meanings: Mapping[str, str]) -> None:
-    """Puts the rows into the report, in the order of `meanings`, and writes the page."""
+def record(backend: str, row: Row, meanings: Mapping[str, str]) -> None:
+    """Puts the row into the report, in the order of `meanings`, and writes the page."""
     known: Known = json.loads(ROWS.read_text(encoding="utf-8")) if ROWS.exists() else {}
-    about = {"date": datetime.datetime.now(datetime.UTC).date().isoformat(), "machine": machine()}
-    found = known.get(backend, {}) | {
-        row.drill: row.dump() | about | {"load": round(os.getloadavg()[1], 1), "meaning": meanings[row.drill]}
-        for row in rows
+    about = {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(),
+        "load": round(os.getloadavg()[1], 1),
+        "meaning": meanings[row.drill],
     }
+    found = known.get(backend, {}) | {row.drill: row.dump() | about}
     order = [*meanings, *found]
     known[backend] = dict(sorted(found.items(), key=lambda item: order.index(item[0])))
     ROWS.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")

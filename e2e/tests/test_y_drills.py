@@ -33,10 +33,14 @@ def all_drills(kube: Kube) -> dict[str, Fault]:
 
 
 def run(kube: Kube, pool: Running, backend: str, faults: list[Fault]) -> dict[str, Row]:
-    found = asyncio.run(drills.run(kube.kubeconfig, pool.namespace, pool.name, faults))
+    meanings = {name: fault.meaning for name, fault in all_drills(kube).items()}
+
+    def done(row: Row) -> None:
+        if WANTED:
+            record(backend, row, meanings)
+
+    found = asyncio.run(drills.run(kube.kubeconfig, pool.namespace, pool.name, faults, done))
     print(table(found), document(found), sep="\n")
-    if WANTED:
-        record(backend, found, {name: fault.meaning for name, fault in all_drills(kube).items()})
     return {row.drill: row for row in found}
 
 

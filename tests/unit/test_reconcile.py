@@ -28,6 +28,7 @@ class Rig:
         self.calls: list[str] = []
         self.raw = raw
         self.owner = ""
+        self.pools = 1
         self.outcome = Outcome()
         self.status = PoolStatus(observed_generation=3)
         self.seen: Observed | None = None
@@ -58,7 +59,7 @@ class Rig:
         )
         self.reconciler = Reconciler(
             steps,
-            cache=SimpleNamespace(pool=lambda _key: self.raw, put=self.put),
+            cache=SimpleNamespace(pool=lambda _key: self.raw, put=self.put, pools=lambda: [KEY] * self.pools),
             cluster=SimpleNamespace(
                 apply_status=self.apply_status,
                 post_event=self.post_event,
@@ -121,6 +122,13 @@ async def test_a_stranded_engine_is_evicted_and_that_is_told():
     rig.calls.clear()
     await rig.reconciler.run(KEY)
     assert "event" not in rig.calls, "its budget keeps it for now"
+
+
+@pytest.mark.parametrize(("pools", "pause"), [(1, 30.0), (300, 30.0), (1000, 100.0)])
+async def test_many_pools_are_looked_at_less_often(pools, pause):
+    rig = Rig()
+    rig.pools = pools
+    assert await rig.reconciler.run(KEY) == pause
 
 
 async def test_an_equal_status_is_not_written():

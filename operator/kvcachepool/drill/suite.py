@@ -43,6 +43,8 @@ class Suite:
     times: Times = field(default_factory=Times)
     say: Callable[[str], None] = lambda _text: None
     """Progress, for people."""
+    done: Callable[[Row], None] = lambda _row: None
+    """Each row as soon as there is one: a run can be interrupted."""
 
     async def run(self, faults: Sequence[Fault]) -> list[Row]:
         """A row for each. Raises DrillError where no drill can be run at all."""
@@ -82,6 +84,7 @@ class Suite:
         except (DrillError, ApiError) as error:
             row = Row(fault.name, NOT_RUN, detail=str(error))
         self.say(line(row))
+        self.done(row)
         return row
 
     async def _run(self, fault: Fault) -> Row:
