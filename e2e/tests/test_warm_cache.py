@@ -135,3 +135,22 @@ def test_members_go_one_at_a_time_and_their_blocks_stay(kube: Kube, warm: str) -
     assert kube.pool(NAMESPACE, warm)["status"]["store"]["capacity"] == "64Mi"
     shrunk = [event for event in events(kube) if event.startswith("CapacityShrunk: ")]
     assert any("to 64.0 MiB" in event for event in shrunk), events(kube)
+
+
+def test_a_roll_moves_blocks_to_the_new_members(kube: Kube, warm: str) -> None:
+    edit(kube, {"replicas": 2})
+    kube.wait_condition(NAMESPACE, warm, "StoreReady", "True", reason="Serving", timeout=120)
+    assert keys(kube) == BLOCKS
+    before = {pod["metadata"]["uid"] for pod in pods(kube, "store")}
+    edit(kube, {"resources": {"requests": {"cpu": "10m"}}})
+    fewest = 2
+
+    def rolled() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, len(segments(kube)))
+        return not before & {pod["metadata"]["uid"] for pod in pods(kube, "store")}
+
+    kube.wait("both members are new", rolled, timeout=240)
+    kube.wait_condition(NAMESPACE, warm, "StoreReady", "True", reason="Serving", timeout=180)
+    assert fewest >= 1, "the second one went before the first was back"
+    assert keys(kube) == BLOCKS

@@ -34,9 +34,10 @@ def restart_by_edit(
 
 
 def restart_by_eviction(pool: KVCachePool, observed: Observed) -> MasterRestart | None:
-    """The restart that draining the master's node would cause, unless it was approved; None while the node is not
-    cordoned, or where there are several masters. The master's PodDisruptionBudget makes the drain wait."""
-    pods = _living(observed)
+    """The loss that draining the master's node would cause, unless it was approved; None while the node is not
+    cordoned. Of several masters the one that leads counts: only it is ready, and its index is lost with it, too. The
+    master's PodDisruptionBudget makes the drain wait."""
+    pods = [pod for pod in observed.members(constants.MASTER) if pod.ready]
     if len(pods) != 1:
         return None
     cordoned = {node.name for node in observed.nodes or () if node.cordoned}
@@ -47,9 +48,9 @@ def restart_by_eviction(pool: KVCachePool, observed: Observed) -> MasterRestart 
 
 
 def eviction_approved(pool: KVCachePool, observed: Observed) -> bool:
-    """Whether the user has approved that the present pod of the master leaves its node."""
+    """Whether the user has approved that the present pod of the master, or the one that leads, leaves its node."""
     approved = pool.metadata.annotations.get(constants.ANNOTATION_APPROVE, "")
-    return any(content_hash([pod.uid, "eviction"]) == approved for pod in _living(observed))
+    return any(content_hash([p.uid, "eviction"]) == approved for p in observed.members(constants.MASTER) if p.ready)
 
 
 def index_lives(pool: KVCachePool, observed: Observed) -> bool:

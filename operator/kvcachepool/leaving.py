@@ -24,13 +24,15 @@ SETTLE_SECONDS: Final = 5
 
 def obstacle(observed: Observed, pods: Collection[PodFacts]) -> str:
     """Why no further member of `pods` may go now; "" when one may."""
-    ending = sorted(pod.name for pod in observed.pods if pod.deleting and pod.component in {p.component for p in pods})
+    if observed.master is None or observed.master.segments is None:
+        return "the master cannot be asked for its segments"
+    listed, components = {segment.host for segment in observed.master.segments}, {pod.component for pod in pods}
+    # a pod of a lost node may stay for ever; what counts is that nobody reads from it any more
+    ending = sorted(p.name for p in observed.pods if p.deleting and p.component in components and p.ip in listed)
     if ending:
         return f"{ending[0]} is still leaving"
     if observed.departed:
         return f"the master still lists the segment of {min(observed.departed.values())}"
-    if observed.master is None or observed.master.segments is None:
-        return "the master cannot be asked for its segments"
     names = {pod.name for pod in pods if pod.ready}
     arriving = sorted(name for name, seconds in observed.absent.items() if name in names and seconds < ARRIVES_WITHIN)
     return f"the master does not list the segment of {arriving[0]} yet" if arriving else ""

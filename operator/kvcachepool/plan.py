@@ -196,11 +196,13 @@ def _one_at_a_time(step: Step, current: Generation, formers: Sequence[Generation
 
 
 def _budgets(pool: KVCachePool, workloads: Sequence[Workload], observed: Observed) -> list[Json]:
-    """The only master leaves its node when that was approved; others one at a time."""
-    stays = not eviction_approved(pool, observed)
-    only = {w.component for w in workloads if w.component == constants.MASTER and w.replicas == 1 and stays}
-    components = (*(workload.component for workload in workloads), constants.ENGINE)
-    return [disruption_budget(pool, component, unavailable=0 if component in only else 1) for component in components]
+    """The master leaves its node when that was approved; others one at a time. Masters that stand by are not ready and
+    so may always go, but count as unavailable: the one that leads may only go when all may."""
+    may_go = {workload.component: 1 for workload in workloads} | {constants.ENGINE: 1}
+    for workload in workloads:
+        if workload.component == constants.MASTER:
+            may_go[constants.MASTER] = workload.replicas if eviction_approved(pool, observed) else 0
+    return [disruption_budget(pool, component, unavailable=count) for component, count in may_go.items()]
 
 
 def _engine_service(pool: KVCachePool) -> Json:

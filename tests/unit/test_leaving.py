@@ -32,6 +32,8 @@ def test_a_pod_that_leaves_blocks_the_next_one() -> None:
     first, second = stores(2)
     observed = Observed(pods=(replace(first, deleting=True), second), master=lists(first, second))
     assert obstacle(observed, [second]) == "demo-store-0 is still leaving"
+    lost = replace(observed, master=lists(second))
+    assert obstacle(lost, [second]) == "", "of a lost node a pod stays for ever, but the master has dropped it"
 
 
 def test_so_does_a_segment_that_the_master_still_lists() -> None:

@@ -189,11 +189,24 @@ def test_members_that_would_look_for_the_master_elsewhere_wait_with_it(world: Wo
     assert "etcd://" in str(world.plan(etcd, workloads=facts).objects)
 
 
-def test_one_of_several_masters_may_leave_its_node(world: World) -> None:
-    etcd = {"store": {"master": {"replicas": 2, "ha": {"etcd": {"endpoints": ["etcd.infra:2379"]}}}}}
-    plan = make_plan(pool(etcd), Observed(pods=(MASTER,)), Settings())
-    found = next(o for o in plan.objects if o["kind"] == "PodDisruptionBudget" and "master" in o["metadata"]["name"])
-    assert found["spec"]["maxUnavailable"] == 1
+def test_of_several_masters_the_one_that_leads_stays_until_that_was_approved(world: World) -> None:
+    """Those that stand by are not ready: they may always be evicted, but the budget counts them as unavailable."""
+    spec = {"store": {"master": {"replicas": 2, "ha": {"etcd": {"endpoints": ["etcd.infra:2379"]}}}}}
+    standby = replace(MASTER, name="demo-master-2", uid="m2", node="gpu-2", ready=False)
+    nodes = (replace(node("gpu-1"), cordoned=True), node("gpu-2"))
+
+    def planned(**metadata: Any) -> tuple[Plan, int]:
+        plan = make_plan(pool(spec, **metadata), Observed(pods=(MASTER, standby), nodes=nodes), Settings())
+        budgets = [
+            o["spec"] for o in plan.objects if o["kind"] == "PodDisruptionBudget" and "master" in str(o["metadata"])
+        ]
+        return plan, budgets[0]["maxUnavailable"]
+
+    plan, unavailable = planned()
+    assert unavailable == 0
+    assert plan.held is not None
+    assert plan.held.evicted_from == "gpu-1"
+    assert planned(annotations={constants.ANNOTATION_APPROVE: plan.held.approval})[1] == 2
 
 
 def test_the_master_leaves_a_node_only_when_that_was_approved(world: World) -> None:
