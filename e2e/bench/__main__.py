@@ -21,7 +21,8 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(width=160)
     if options.scale:
-        for line in scale.measure(*options.scale, console.log).lines():
+        pools, strangers = options.scale
+        for line in scale.measure(pools, strangers, console.log).lines():
             console.print(line)
         return
     table = Table(title="Pools on a real API server; reference: kubectl apply --server-side of the same objects")

@@ -58,7 +58,7 @@ def measure(pools: int, *, idle_seconds: float = 40) -> Figures:
     """Start a control plane and an operator, make `pools` pools, wait until each has its status and children."""
     with ControlPlane() as plane:
         plane.kubectl.run("apply", "--server-side", "-f", str(ROOT / "crds"))
-        plane.kubectl.run("wait", "--for=condition=Established", "crd/kvcachepools.kvcachepool.io", "--timeout=30s")
+        _until(lambda: plane.kubectl.succeeds("get", "kvcachepools", "--all-namespaces"), 60)
         for namespace in (NAMESPACE, "reference"):
             plane.kubectl.run("create", "namespace", namespace)
         reference = _reference(plane, pools)
@@ -117,7 +117,7 @@ def _operator(plane: ControlPlane) -> Iterator[tuple[subprocess.Popen[bytes], in
     }
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "kvcachepool.cli", "run", "--log-level=warning"],
+            [sys.executable, *_profiled(), "-m", "kvcachepool.cli", "run", "--log-level=warning"],
             env=environment, stdout=log, stderr=log,
         )  # fmt: skip
         try:
@@ -126,6 +126,12 @@ def _operator(plane: ControlPlane) -> Iterator[tuple[subprocess.Popen[bytes], in
         finally:
             process.terminate()
             process.wait(timeout=30)
+
+
+def _profiled() -> list[str]:
+    """With KVCP_PROFILE=FILE the operator runs under cProfile, slower, and writes what took its time there."""
+    target = os.environ.get("KVCP_PROFILE")
+    return ["-m", "cProfile", "-o", target] if target else []
 
 
 def _settled(plane: ControlPlane) -> int:

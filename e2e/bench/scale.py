@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from e2e.bench import writers
-from e2e.bench.passes import _operator, _page, _quantile, _rss_mib, _sum
-from e2e.bench.writers import Writer, every
+from e2e.bench.passes import _operator, _page, _quantile, _rss_mib, _sum, _until
+from e2e.bench.writers import ADDRESS, Writer, every
 from e2e.cluster.controlplane import ControlPlane
-from kvcachepool import constants
+from e2e.harness.api import Api
+from e2e.harness.latency import AdmissionLatency, admission_latency
+from kvcachepool import constants, policy
 
 ROOT = Path(__file__).parents[2]
 _POOLS_PER_NAMESPACE = 20
@@ -44,6 +46,8 @@ class Window:
     cpu: float = 0
     """Share of one core."""
     rss: float = 0
+    which: str = ""
+    """Calls by verb and kind."""
 
 
 @dataclass
@@ -61,6 +65,7 @@ class Figures:
     alone: Window = field(default_factory=Window)
     crowded: Window = field(default_factory=Window)
     changes: list[float] = field(default_factory=list)
+    admission: AdmissionLatency | None = None
 
     def lines(self) -> list[str]:
         """As text."""
@@ -74,8 +79,13 @@ class Figures:
         ]
         for name, window in (("without", self.alone), ("with", self.crowded)):
             rows.append(
-                f"steady minute {name} unrelated pods: {window.calls:.0f} API calls, {window.writes:.0f} writes, "
+                f"steady minute {name} unrelated pods: {window.calls:.0f} API calls ({window.which}), "
                 f"{window.kib:.0f} KiB from the API server, {window.cpu:.0%} of a core, RSS {window.rss:.0f} MiB"
+            )
+        if self.admission is not None:
+            rows.append(
+                f"to let in a pod, median of {self.admission.count}: {self.admission.labelled:.1f} ms with the pool's "
+                f"label, {self.admission.unlabelled:.1f} ms without"
             )
         rows.append(f"traffic with / without unrelated pods: {self.crowded.kib / max(self.alone.kib, 1):.2f}")
         return rows
@@ -85,13 +95,16 @@ def measure(pools: int, strangers: int, say: Callable[[str], None]) -> Figures:
     """Start everything, measure, stop everything."""
     with ControlPlane(controller_manager=False) as plane:
         plane.kubectl.run("apply", "--server-side", "-f", str(ROOT / "crds"))
-        plane.kubectl.run("wait", "--for=condition=Established", "crd/kvcachepools.kvcachepool.io", "--timeout=30s")
+        _until(lambda: plane.kubectl.succeeds("get", "kvcachepools", "--all-namespaces"), 60)
+        alias = [f"{ADDRESS}/32", "dev", "lo"]
+        subprocess.run(["ip", "address", "replace", *alias], check=True)
         peers = subprocess.Popen([sys.executable, "-m", "e2e.bench.peers"], cwd=ROOT)
         try:
             return asyncio.run(_measure(plane, pools, strangers, say))
         finally:
             peers.terminate()
             peers.wait(timeout=30)
+            subprocess.run(["ip", "address", "delete", *alias], check=False)
 
 
 async def _measure(plane: ControlPlane, pools: int, strangers: int, say: Callable[[str], None]) -> Figures:
@@ -127,6 +140,7 @@ async def _measure(plane: ControlPlane, pools: int, strangers: int, say: Callabl
             say(f"crowd is there after {time.monotonic() - start:.0f} s")
             figures.crowded = await _steady(process.pid, port, plane.server)
             figures.changes = await _changes(writer, names)
+            figures.admission = await asyncio.to_thread(_admission, plane, names[0])
             figures.peak_rss = _peak_seen(process.pid)
     return figures
 
@@ -134,6 +148,19 @@ async def _measure(plane: ControlPlane, pools: int, strangers: int, say: Callabl
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _CALLS = r'kvcachepool_operator_api_calls_total\{(?!.*kind="Lease").*'
 _WRITES = r'kvcachepool_operator_api_calls_total\{(?!.*kind="Lease").*verb="(apply|create|patch|delete|update)".*'
+
+
+def _which(before: str, after: str) -> str:
+    """Calls between two pages by verb and kind, the most frequent first."""
+    counts: dict[str, float] = {}
+    for page, sign in ((after, 1), (before, -1)):
+        for line in page.splitlines():
+            if re.match(_CALLS, line):
+                labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+                name = f"{labels['verb']} {labels['kind']}"
+                counts[name] = counts.get(name, 0) + sign * float(line.rsplit(" ", 1)[1])
+    most = sorted(((count, name) for name, count in counts.items() if count), reverse=True)
+    return ", ".join(f"{count:.0f} {name}" for count, name in most)
 
 
 def _pool_path(namespace: str, name: str = "") -> str:
@@ -187,6 +214,7 @@ async def _steady(pid: int, port: int, server: str) -> Window:
         kib=(_received(pid, server) - received) / 1024,
         cpu=(_cpu(pid) - cpu) / took,
         rss=_rss_mib(pid),
+        which=_which(before, after),
     )
 
 
@@ -205,6 +233,22 @@ async def _changes(writer: Writer, names: list[tuple[str, str]]) -> list[float]:
                     took.append(time.monotonic() - start)
                     break
     return took
+
+
+def _admission(plane: ControlPlane, key: tuple[str, str]) -> AdmissionLatency:
+    """With the admission policy in force, beside all that runs."""
+    plane.kubectl.apply([policy.policy("bench"), *policy.bindings("bench")])
+    template = writers.workloads(*key)["engine"]["spec"]["template"]
+    metadata = {**template["metadata"], "name": "measured", "namespace": key[0]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    api = Api(plane.kubeconfig)
+    wrong = pod | {"metadata": metadata | {"labels": metadata["labels"] | {constants.LABEL_SCHEMA: "0" * 12}}}
+    deadline = time.monotonic() + 60
+    while not api.create_pod(wrong):
+        if time.monotonic() > deadline:
+            raise RuntimeError("the admission policy does not come into force")
+        time.sleep(1)
+    return admission_latency(api, pod, count=_CHANGES)
 
 
 def _cpu(pid: int) -> float:

@@ -22,8 +22,9 @@ from kvcachepool.plan import make_plan
 from kvcachepool.settings import Settings
 
 Json = dict[str, Any]
-ADDRESS = "127.8.0.1"
-"""Of every simulated pod; `e2e.bench.peers` answers there."""
+ADDRESS = "192.0.2.1"
+"""Of every simulated pod; `e2e.bench.peers` answers there. For documentation only (RFC 5737), and put on the loopback
+device: the API server takes no loopback address for an endpoint."""
 _AT_ONCE = 24
 _MASTER = Observed(pods=(PodFacts("m", "u", constants.MASTER, "", ready=True),))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from e2e.harness.kube import Json, Kube
+from kvcachepool import constants
 from kvcachepool.compat.pins import PINS
 
 ENGINE_ARGS = [
@@ -64,7 +65,7 @@ def tiny_engines(images: dict[str, str], *, version: str, **fields: Any) -> Json
         "image": images["engine-cpu"],
         "imagePullPolicy": "Never",
         "engineMemory": "2Gi",
-        "shmSize": "128Mi",
+        "shmSize": "256Mi",
         "shutdownSeconds": 10,
         "preflight": False,  # it would find neither a GPU driver nor CUDA
         "extraArgs": [*ENGINE_ARGS, CACHE_ARG],
@@ -78,6 +79,18 @@ def engine_deployments(kube: Kube, namespace: str, pool: str) -> list[Json]:
     selector = f"kvcachepool.io/pool={pool},kvcachepool.io/component=engine"
     found = kube.items("deployments", "-n", namespace, "-l", selector)
     return sorted(found, key=lambda item: item["metadata"]["creationTimestamp"])
+
+
+def approve_restart(kube: Kube, namespace: str, pool: str) -> None:
+    """Let the master be restarted for the edits that wait for it."""
+
+    def pending() -> str:
+        found = kube.pool(namespace, pool)
+        seen = found["status"].get("observedGeneration") == found["metadata"]["generation"]
+        return str(found["status"]["store"].get("pendingRestart", "")) if seen else ""
+
+    approval = kube.wait("a restart of the master waits", pending, timeout=90)
+    kube.run("annotate", "kvpool", pool, "-n", namespace, "--overwrite", f"{constants.ANNOTATION_APPROVE}={approval}")
 
 
 def native_pool(images: dict[str, str], name: str, namespace: str, **engines: Any) -> Json:

@@ -6,7 +6,7 @@ import time
 from e2e.harness import operator, processes
 from e2e.harness.install import Installation
 from e2e.harness.kube import Json, Kube
-from e2e.harness.pools import engine_deployments
+from e2e.harness.pools import approve_restart, engine_deployments
 from e2e.harness.store_only import store_only
 from e2e.tests.conftest import Running
 
@@ -96,6 +96,7 @@ def test_an_operator_that_would_render_other_templates_restarts_nothing(
     assert kube.wait("the status says so", outdated, timeout=60) is True
     assert pod_ids(kube, namespace) == before
     kube.run("patch", "kvpool", "-n", namespace, "keeper", "--type=merge", '-p={"spec":{"rolloutToken":"1"}}')
+    approve_restart(kube, namespace, "keeper")
     kube.wait("the token moves the pods", lambda: not set(pod_ids(kube, namespace)) & set(before), timeout=120)
     installation.install()
 
@@ -122,6 +123,7 @@ def test_what_happened_while_the_operator_was_down_is_put_right(
         result: list[str] = spec["containers"][0]["args"]
         return result
 
+    approve_restart(kube, namespace, "drift")
     kube.wait("the last edit won", lambda: "--default_kv_lease_ttl=12000" in args("drift-master"), timeout=90)
     kube.wait("the Service is back", lambda: kube.find("service", "drift-master", "-n", namespace), timeout=60)
     kube.wait(

@@ -34,7 +34,7 @@ def endpoint(kube: Kube) -> Iterator[str]:
 
 def masters(kube: Kube, namespace: str) -> tuple[list[Json], list[Json]]:
     """(those that are ready, the others)."""
-    found = kube.items("pods", "-n", namespace, "-l", "kvcachepool.io/component=master")
+    found = kube.items("pods", "-n", namespace, "-l", "kvcachepool.io/component=master,kvcachepool.io/pool=ha")
     found = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
     ready = [pod for pod in found if any(c.get("ready") for c in pod["status"].get("containerStatuses", ()))]
     return ready, [pod for pod in found if pod not in ready]
@@ -53,7 +53,8 @@ def behind_the_service(kube: Kube, namespace: str) -> list[str]:
 
 def ask(kube: Kube, namespace: str, *keys: str) -> Json:
     """Runs a client in the store pod."""
-    (store,) = kube.items("pods", "-n", namespace, "-l", "kvcachepool.io/component=store")
+    labels = "kvcachepool.io/component=store,kvcachepool.io/pool=ha"
+    (store,) = kube.items("pods", "-n", namespace, "-l", labels)
     told = kube.run("exec", "-n", namespace, store["metadata"]["name"], "--", "python3", "-c", _CLIENT, *keys)
     answer: Json = json.loads(told.strip().splitlines()[-1])
     return answer
@@ -72,6 +73,18 @@ def test_a_dead_leader_is_followed_and_members_go_on(
     kube.wait("the Service leads to the leader", lambda: behind_the_service(kube, namespace) == first, timeout=30)
     assert ask(kube, namespace, "-", "first") == {"there": 0, "wrote": 0, "read": True}
     assert ask(kube, namespace, "first", "second")["there"] == 5 * 1024
+
+    # another pool joins the same masters, which are external to it
+    external = {
+        "address": f"etcd://{endpoint}",
+        "clusterId": f"{namespace}/ha",
+        "httpAddress": f"ha-master.{namespace}.svc:9003",
+    }
+    kube.create(store_only(images, "guest", namespace, store=tiny_store(images, master={"external": external})))
+    kube.wait_condition(namespace, "guest", "StoreReady", "True", timeout=120)
+    assert kube.pool(namespace, "guest")["status"]["store"]["segments"] == 1, "its own"
+    assert kube.find("deployment", "guest-master", "-n", namespace) is None
+    assert kube.find("service", "guest-master", "-n", namespace) is None
 
     kube.run("annotate", "kvpool", "ha", "-n", namespace, "look=now")  # a pass now, not with the next resync
     kube.wait("the keys are seen", lambda: kube.pool(namespace, "ha")["status"]["store"].get("keys"), timeout=60)
@@ -97,3 +110,4 @@ def test_a_dead_leader_is_followed_and_members_go_on(
         assert kube.wait("members write and read", lambda: ask(kube, namespace, "-", "fifth")["read"], timeout=60)
     assert kube.wait("who hung steps back", lambda: behind_the_service(kube, namespace) == successor, timeout=30)
     assert ask(kube, namespace, "fifth", "sixth")["there"] == 5 * 1024
+    kube.wait_condition(namespace, "guest", "StoreReady", "True", timeout=60)

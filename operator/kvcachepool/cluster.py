@@ -57,6 +57,7 @@ RESOURCES: Mapping[str, Resource] = {
     "PersistentVolumeClaim": Resource("/api/v1", "persistentvolumeclaims"),
     "Event": Resource("/api/v1", "events"),
     "EndpointSlice": Resource("/apis/discovery.k8s.io/v1", "endpointslices"),
+    "PodDisruptionBudget": Resource("/apis/policy/v1", "poddisruptionbudgets"),
     "NetworkPolicy": Resource("/apis/networking.k8s.io/v1", "networkpolicies"),
     "Deployment": Resource("/apis/apps/v1", "deployments"),
     "LeaderWorkerSet": Resource("/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets"),
@@ -241,6 +242,24 @@ class Cluster:
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
+
+    async def evict(self, namespace: str, pod: str, uid: str) -> bool:
+        """Evicts the pod of that uid; whether it goes. It stays if its PodDisruptionBudget wants so (429), or if it is
+        gone already."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        try:
+            path = RESOURCES["Pod"].path(namespace, pod, "eviction")
+            await self._json("create", "Eviction", "POST", path, body=body)
+        except ApiError as error:
+            if error.status in (404, 409, 429):
+                return False
+            raise
+        return True
 
     async def create(self, obj: Mapping[str, Any]) -> Json:
         """Creates an object; a 409 says that the name is taken."""

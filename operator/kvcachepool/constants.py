@@ -45,6 +45,9 @@ ANNOTATION_CUDA: Final = f"{GROUP}/cuda"
 ANNOTATION_PRODUCT: Final = f"{GROUP}/gpu-product"
 """On the engines' Deployment: the GPU that was chosen."""
 
+ANNOTATION_APPROVE: Final = f"{GROUP}/approve-master-restart"
+"""On a KVCachePool, set by the user: names the restart of the master that may happen (status.store.pendingRestart)."""
+
 COMPATIBILITY_CONFIG_MAP: Final = "kvcachepool-compatibility"
 """A cluster's own rows of the compatibility tables, in the operator's namespace."""
 

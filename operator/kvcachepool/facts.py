@@ -138,6 +138,8 @@ class Segment:
     status: str
     host: str
     """IP part of the endpoint: the pod it belongs to."""
+    used: int = 0
+    """Bytes of blocks in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,10 @@ class StoreTrend:
     evictions_done: float | None = None
     evicted_keys: float | None = None
     lost_keys: int | None = None
-    """Keys the index held before it was lost; None when nothing was lost in the window. Lost means: the master started
-    anew, or its keys fell to less than half without as many evictions (a store member left, all clients expired)."""
+    """Keys that were lost; None when none were in the window. Lost means: the master started anew, a member's segment
+    went with its blocks, or the keys fell to less than half without as many evictions."""
+    lost_bytes: int | None = None
+    """Memory that they took up."""
     most_clients: int | None = None
     """Highest number of clients in the window."""
 
@@ -209,6 +213,22 @@ class EngineFacts:
     """Labels of `vllm:cache_config_info`: the resolved cache configuration."""
     started: float | None = None
     """process_start_time_seconds, where the engine exports it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTrend:
+    """What goes on at one engine, as seen from look to look."""
+
+    up_seconds: int = 0
+    """Since its container started."""
+    looping_seconds: int = 0
+    """For how long loads have failed without a pause, faster than prompts are computed."""
+    looped_keys: float = 0.0
+    """Blocks that failed meanwhile."""
+    refused_seconds: int = 0
+    """Since when each save has failed."""
+    refused_keys: float = 0.0
+    """Blocks that were refused meanwhile."""
 
 
 RATE_WINDOW_SECONDS: Final = 600
@@ -279,6 +299,10 @@ class Observed:
     missing: tuple[tuple[str, str, str], ...] = ()
     """References of the spec that do not resolve: (field, kind, what is missing), such as
     ("model.source.hub.tokenSecretRef", "Secret", "hf-token")."""
+    departed: Mapping[str, str] = field(default_factory=dict)
+    """Members that are gone while the master still lists their segment: host to pod."""
+    absent: Mapping[str, int] = field(default_factory=dict)
+    """Ready members whose segment the master does not list: pod to seconds since that was first seen."""
     keys_by_prefix: Mapping[str, int] | None = None
     """Keys in the store by the digest in front of them; None when not counted, since there are too many or no former
     schema left any."""
@@ -286,6 +310,8 @@ class Observed:
     """None: not asked, because there is none or it is not running yet."""
     engines: Mapping[str, EngineFacts] = field(default_factory=dict)
     """By pod name; only pods that run."""
+    engine_trends: Mapping[str, EngineTrend] = field(default_factory=dict)
+    """By pod name."""
     transports: Mapping[str, str] = field(default_factory=dict)
     """RDMA or TCP, by name of the pod whose log says that it has installed it; only where RDMA is asked for."""
     rates: Rates = Rates()

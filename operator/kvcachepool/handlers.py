@@ -23,9 +23,47 @@ _WATCHED: tuple[tuple[str, str, str], ...] = (
     ("", "v1", "services"),
     ("", "v1", "configmaps"),
     ("discovery.k8s.io", "v1", "endpointslices"),
+    ("policy", "v1", "poddisruptionbudgets"),
     ("networking.k8s.io", "v1", "networkpolicies"),
 )
 _LEADER_WORKER_SETS: tuple[str, str, str] = ("leaderworkerset.x-k8s.io", "v1", "leaderworkersets")
+
+
+class _NoDiff(kopf.DiffBaseStorage):
+    """Keeps nothing of an object. kopf would copy each one several times to compare it with its last state, also where
+    no handler asks for that: most of the time of an event."""
+
+    def build(self, **_: Any) -> Any:
+        """Nothing of it is essential."""
+        return {}
+
+    def fetch(self, **_: Any) -> Any:
+        """There is no last state."""
+        return
+
+    def store(self, **_: Any) -> None:
+        """Nothing is stored."""
+
+
+class _NoProgress(kopf.ProgressStorage):
+    """No handler has a progress to keep."""
+
+    def fetch(self, **_: Any) -> Any:
+        """There is none."""
+        return
+
+    def store(self, **_: Any) -> None:
+        """Nothing is stored."""
+
+    def purge(self, **_: Any) -> None:
+        """Nothing is there."""
+
+    def touch(self, **_: Any) -> None:
+        """Nothing is there."""
+
+    def clear(self, *, essence: Any) -> Any:
+        """Nothing is in it."""
+        return essence
 
 
 def settings() -> kopf.OperatorSettings:
@@ -40,6 +78,8 @@ def settings() -> kopf.OperatorSettings:
     # Pauses between tries, and after the last an error that is an answer (5xx, 403) ends the process. kopf's own grow
     # to 21 s, and for so long a change could go unseen after the API server is back.
     result.networking.error_backoffs = (1, 1, 2, 3, *(5,) * 9)
+    result.persistence.diffbase_storage = _NoDiff()
+    result.persistence.progress_storage = _NoProgress()
     # kopf removes the finalizer of this name from every object that it sees; a pod may carry another kopf
     # operator's default one.
     result.persistence.finalizer = f"{constants.GROUP}/unused"

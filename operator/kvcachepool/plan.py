@@ -8,17 +8,21 @@ The algorithm:
 4. Render the engines once everything the spec refers to exists and the master's RPC port answers (its pod is ready).
    Engines that exist stay, whatever the master does: a dead master means recompute, not fewer engines.
 5. For each workload keep the running template unless the user's spec asks for another (`render.rollout`).
-6. Engines of a former schema move to the present one step by step (`generations`).
-7. Users' own pods that have the schema stand behind the Service, too (`membership`).
-8. Children that are no longer wanted go once the engines have moved on from them.
+6. A restart of the master waits for approval, and with it what must not happen without it (`approval`).
+7. Members with a segment go one at a time, by what the master has seen (`leaving`).
+8. Engines of a former schema move to the present one step by step (`generations`).
+9. Users' own pods that have the schema stand behind the Service, too (`membership`).
+10. Children that are no longer wanted go once the engines have moved on from them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
 from kvcachepool import constants
 from kvcachepool.api import KVCachePool
+from kvcachepool.approval import eviction_approved, index_lives, restart_by_edit, restart_by_eviction
 from kvcachepool.backends.base import Backend, EngineParts
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.checks.engine_flags import check_env, check_extra_args
@@ -30,11 +34,13 @@ from kvcachepool.findings import Finding
 from kvcachepool.generations import Generation, Step, generations, next_step
 from kvcachepool.hardware.build import check_build
 from kvcachepool.hardware.match import HardwareMatch
+from kvcachepool.leaving import obstacle, rolled, scaled
 from kvcachepool.membership import Expected, Member, members
 from kvcachepool.placement import match_hardware
-from kvcachepool.plan_types import Plan
+from kvcachepool.plan_types import MasterRestart, Plan
 from kvcachepool.ports import engine_port
 from kvcachepool.render.deployment import Workload, deployment, workload_name
+from kvcachepool.render.disruption import disruption_budget
 from kvcachepool.render.engine import engine_env, engine_memory, engine_workload
 from kvcachepool.render.leader_worker_set import leader_worker_set
 from kvcachepool.render.members import ENGINES_SERVICE, listed, member_slices
@@ -44,6 +50,7 @@ from kvcachepool.render.rollout import as_it_runs, keep_running, other_template
 from kvcachepool.render.service import service
 from kvcachepool.schema import CacheSchema
 from kvcachepool.settings import Settings
+from kvcachepool.stranded import next_to_restart
 
 Json = dict[str, Any]
 _FOLLOWS_AT_ONCE: Final = frozenset({"EndpointSlice", NETWORK_POLICY})
@@ -61,36 +68,34 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
         return Plan(schema, findings=findings)
 
     current, formers = generations(observed, workload_name(pool, constants.ENGINE, schema.digest))
-    waiting = _waiting(parts, observed, current, external=pool.store.master.external is not None)
     workloads = list(backend.workloads(pool, settings))
+    beside = _beside(pool, workloads, observed)
+    waiting = _waiting(parts, observed, current, external=pool.store.master.external is not None)
     hardware = match_hardware(pool, parts, workloads, observed, settings, digest=schema.digest)
+    deployments, outdated, steps = list(beside.deployments), list(beside.outdated), list(beside.steps)
     if waiting is None:
-        workloads.append(
-            engine_workload(pool, settings, schema, parts, need=hardware.need, choice=hardware.engine.choice)
-        )
-    deployments: list[Json] = []
-    outdated = []
-    for workload in workloads:
-        desired = _rendered(pool, workload)
-        live = observed.children.get((desired["kind"], desired["metadata"]["name"]))
-        final, kept = keep_running(desired, live)
+        workload = engine_workload(pool, settings, schema, parts, need=hardware.need, choice=hardware.engine.choice)
+        final, live, kept = _kept(pool, workload, observed)
         replaces = live is not None and other_template(final, live)
-        if workload.component != constants.ENGINE:
-            deployments.append(final)
+        if _waits_for_master(beside.held, replaces=replaces, moves=live is None and bool(formers)):
+            waiting = Finding(
+                "PendingMasterRestart", "engines change once the restart of the master is approved (see StoreReady)"
+            )
         elif _held(pool, hardware, new=live is None or replaces):
             waiting = Finding("WaitingForNodes", "engines are made, or changed, once a node fits them")
-            continue
         else:
-            deployments += _moved(final, observed, formers, _step(pool, current, formers, replaces=replaces))
-        if kept:
-            outdated.append(workload.component)
+            waits = _engine_obstacle(pool, observed)
+            steps += [waits] if waits else []
+            step = _one_at_a_time(_step(pool, current, formers, replaces=replaces), current, formers, waits)
+            deployments += [*_formers(observed, formers, step), _engines(final, live, observed, step, waits)]
+            outdated += [constants.ENGINE] if kept else []
     settings_reported = _engine_settings(schema)
     name = pool.spec.model.served_name or pool.spec.model.id
     joined = members(Expected(schema, settings_reported, name), observed)
     routed = _routed(joined, observed)
     services = [*backend.services(pool), _engine_service(pool), *member_slices(pool, routed)]
-    beside = [workload.component for workload in workloads if workload.component != constants.ENGINE]
-    objects = (*network_policies(pool, settings, beside), *services, *deployments)
+    policies = network_policies(pool, settings, [workload.component for workload in workloads])
+    objects = (*policies, *services, *_budgets(pool, workloads, observed), *deployments)
     drained = {former.name for former in formers if former.drained}
     moved_on = waiting is None and len(drained) == len(formers) and _settled(observed, current)
     return Plan(
@@ -99,6 +104,9 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
         prune=tuple(_unwanted(objects, observed, drained, all_of_them=moved_on)),
         waiting=waiting,
         hardware=hardware,
+        held=beside.held or (restart_by_eviction(pool, observed) if workloads else None),
+        steps=tuple(steps),
+        evict=_to_evict(pool, observed) if waiting is None and not formers and not steps else (),
         outdated=tuple(outdated),
         expected_segments=segments,
         segment_bytes=segment_bytes,
@@ -106,6 +114,95 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
         routed=frozenset(pod.uid for pod in routed),
         expected_engine_settings=settings_reported,
     )
+
+
+@dataclass(slots=True)
+class _Beside:
+    """Master and store: what to apply of them now."""
+
+    deployments: list[Json] = field(default_factory=list)
+    outdated: list[str] = field(default_factory=list)
+    held: MasterRestart | None = None
+    steps: list[str] = field(default_factory=list)
+
+
+def _beside(pool: KVCachePool, workloads: Sequence[Workload], observed: Observed) -> _Beside:
+    """The master comes first among `workloads`: what of the others changes together with it waits for it, too, so that
+    the cache is lost once and versions never differ."""
+    result = _Beside()
+    for workload in workloads:
+        final, live, kept = _kept(pool, workload, observed)
+        if workload.component == constants.MASTER:
+            result.held = restart_by_edit(pool, observed, final, live)
+        stays = result.held is not None and live is not None and other_template(final, live)
+        applied = as_it_runs(final["kind"], live, final["spec"]["replicas"]) if stays and live is not None else final
+        if workload.component == constants.STORE:
+            pods = observed.members(constants.STORE)
+            waits = obstacle(observed, pods) if index_lives(pool, observed) else ""
+            result.steps += [waits] if waits else []
+            applied = _stepped(applied, live, observed, final["spec"]["replicas"], waits)
+        result.deployments.append(applied)
+        result.outdated += [workload.component] if kept else []
+    return result
+
+
+def _stepped(desired: Json, live: Mapping[str, Any] | None, observed: Observed, wanted: int, waits: str) -> Json:
+    """A Deployment whose pods have segments, with what may happen to it now."""
+    name, digest = desired["metadata"]["name"], desired["metadata"]["labels"].get(constants.LABEL_SCHEMA, "")
+    component = desired["metadata"]["labels"][constants.LABEL_COMPONENT]
+    present = sum(pod.owned and pod.digest == digest for pod in observed.members(component))
+    replicas = scaled(wanted, live, present, waits)
+    workload = observed.workloads.get(name)
+    replaces = live is not None and (
+        other_template(desired, live) or (workload is not None and workload.updated < workload.replicas)
+    )
+    full = live is not None and present >= live["spec"].get("replicas", 1)
+    spec = {name: value for name, value in desired["spec"].items() if name != "paused"}
+    desired = desired | {"spec": spec | {"replicas": replicas}}
+    return rolled(desired, replaces=replaces, full=full, waits=waits)
+
+
+def _kept(pool: KVCachePool, workload: Workload, observed: Observed) -> tuple[Json, Mapping[str, Any] | None, bool]:
+    """(what to apply, the live one, whether an older operator's template is kept)."""
+    desired = _rendered(pool, workload)
+    live = observed.children.get((desired["kind"], desired["metadata"]["name"]))
+    final, kept = keep_running(desired, live)
+    return final, live, kept
+
+
+def _waits_for_master(held: MasterRestart | None, *, replaces: bool, moves: bool) -> bool:
+    """Engines of another store version than the master's, or that look for it elsewhere, would find no store."""
+    return held is not None and held.clients and (replaces or moves)
+
+
+def _to_evict(pool: KVCachePool, observed: Observed) -> tuple[tuple[str, str], ...]:
+    pod = next_to_restart(pool, observed)
+    return () if pod is None else ((pod.name, pod.uid),)
+
+
+def _engine_obstacle(pool: KVCachePool, observed: Observed) -> str:
+    """Engines that lend memory themselves go one at a time, too."""
+    if pool.spec.backend.mooncake is None or pool.store.mode != "Embedded" or not index_lives(pool, observed):
+        return ""
+    return obstacle(observed, (*observed.members(constants.ENGINE), *observed.members(constants.WORKER)))
+
+
+def _one_at_a_time(step: Step, current: Generation, formers: Sequence[Generation], waits: str) -> Step:
+    """`step` without fewer engines anywhere, while one that left is still in the master's list."""
+    if not waits:
+        return step
+    kept = {f.name: max(step.formers.get(f.name, 0), min(f.replicas, f.present)) for f in formers}
+    return Step(max(step.current, current.replicas) if formers else step.current, kept)
+
+
+def _budgets(pool: KVCachePool, workloads: Sequence[Workload], observed: Observed) -> list[Json]:
+    """The master leaves its node when that was approved; others one at a time. Masters that stand by are not ready and
+    so may always go, but count as unavailable: the one that leads may only go when all may."""
+    may_go = {workload.component: 1 for workload in workloads} | {constants.ENGINE: 1}
+    for workload in workloads:
+        if workload.component == constants.MASTER:
+            may_go[constants.MASTER] = workload.replicas if eviction_approved(pool, observed) else 0
+    return [disruption_budget(pool, component, unavailable=count) for component, count in may_go.items()]
 
 
 def _engine_service(pool: KVCachePool) -> Json:
@@ -165,15 +262,21 @@ def _step(pool: KVCachePool, current: Generation, formers: Sequence[Generation],
     return next_step(engines.replicas, engines.max_surge, current, formers)
 
 
-def _moved(desired: Json, observed: Observed, formers: Sequence[Generation], step: Step) -> list[Json]:
-    """The engines' workloads with as many engines as the step says, former ones first: they make room."""
-    rest = [
+def _formers(observed: Observed, formers: Sequence[Generation], step: Step) -> list[Json]:
+    """Workloads of former generations with as many engines as the step says; they come first and make room."""
+    return [
         as_it_runs(kind, observed.children[kind, former.name], step.formers[former.name])
         for former in formers
         for kind in constants.ENGINE_KINDS
         if (kind, former.name) in observed.children
     ]
-    return [*rest, desired | {"spec": desired["spec"] | {"replicas": step.current}}]
+
+
+def _engines(desired: Json, live: Mapping[str, Any] | None, observed: Observed, step: Step, waits: str) -> Json:
+    """The current generation's; those that lend memory go one at a time."""
+    if desired["kind"] != "Deployment" or not desired["spec"].get("minReadySeconds"):
+        return desired | {"spec": desired["spec"] | {"replicas": step.current}}
+    return _stepped(desired, live, observed, step.current, waits)
 
 
 def _waiting(parts: EngineParts, observed: Observed, current: Generation, *, external: bool) -> Finding | None:

@@ -11,6 +11,21 @@ from kvcachepool.schema.cache_schema import CacheSchema
 
 
 @dataclass(frozen=True, slots=True)
+class MasterRestart:
+    """A restart of the master that waits for the user's approval."""
+
+    approval: str
+    """What the annotation must say; it fits this one restart and no later one."""
+    differences: tuple[str, ...] = ()
+    """What of the master's pod would change, such as `--client_ttl: 10 → 20`."""
+    clients: bool = False
+    """Whether pods that talk to it must change together with it: it gets another image, and so perhaps another version,
+    or is found in another way."""
+    evicted_from: str = ""
+    """The cordoned node that the master's pod must not leave before; empty: the spec asks for the restart."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Objects to apply now, and why others wait."""
 
@@ -26,6 +41,12 @@ class Plan:
     """Why engines are not in `objects` yet (WaitingForMaster), or why they stay as they are (WaitingForNodes)."""
     hardware: HardwareMatch | None = None
     """Which nodes fit; None when nothing is applied."""
+    held: MasterRestart | None = None
+    """A restart of the master that waits; whatever must not happen without it waits, too."""
+    steps: tuple[str, ...] = ()
+    """Why the next member with a segment is not replaced or taken away yet."""
+    evict: tuple[tuple[str, str], ...] = ()
+    """(name, uid) of engines to evict, so that they start anew."""
     outdated: tuple[str, ...] = ()
     """Components that keep the template of an older operator."""
     members: tuple[Member, ...] = ()

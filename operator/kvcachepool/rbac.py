@@ -82,8 +82,18 @@ RULES: Final = (
     ),
     Rule(Scope.WATCHED, "", ("services", "configmaps"), _CHILD, "children: addresses and configuration"),
     Rule(Scope.WATCHED, "discovery.k8s.io", ("endpointslices",), _CHILD, "users' own engines behind a pool's Service"),
+    Rule(
+        Scope.WATCHED, "policy", ("poddisruptionbudgets",), _CHILD, "children: how many pods a drain may take at a time"
+    ),
     Rule(Scope.WATCHED, "networking.k8s.io", ("networkpolicies",), _CHILD, "children: who may reach a pool's pods"),
     Rule(Scope.WATCHED, "", ("pods",), _READ, "what runs"),
+    Rule(
+        Scope.WATCHED,
+        "",
+        ("pods/eviction",),
+        ("create",),
+        "an engine that has lost the store, where spec.engines.restartWhenStranded allows it",
+    ),
     Rule(Scope.WATCHED, "", ("pods/log",), ("get",), "the first line of a crashed engine that says why"),
     Rule(Scope.WATCHED, "", ("secrets", "persistentvolumeclaims"), ("get",), "does a referenced one exist"),
     Rule(Scope.WATCHED, "", ("events",), ("create",), "transitions of conditions"),

@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 _SETTLING_SECONDS = 1.0
 """Pause after a pass that changed objects; mostly a watch event is faster."""
+_LOOKS_PER_SECOND = 10.0
+"""Pools that are looked at without an event: what a look costs, mostly the pages of three or four peers, is about
+20 ms, so this is a fifth of a core, and leaves the rest for what changes."""
 _SHOW_TROUBLE_AFTER = 3
 """Failures in a row after which passing trouble is shown as a condition."""
 
@@ -114,7 +117,7 @@ class Reconciler:
             return None
         if await self._claims.other_owner(key[0]):
             self._metrics.forget(key)
-            return self._resync_seconds
+            return self._resync()
 
         pool = self._steps.parse(raw)
         if isinstance(pool, Invalid):
@@ -129,6 +132,7 @@ class Reconciler:
         outcome = await self._children.apply(key, pool.metadata.uid, plan.objects)
         if outcome.error is None:
             outcome.changed += await self._children.prune(key, pool.metadata.uid, plan.prune)
+            await self._evict(key, pool, plan)
         observed = self._with_errors(key, observed, outcome)
 
         status = self._steps.status(pool, plan, observed, self._now())
@@ -156,6 +160,13 @@ class Reconciler:
         """Says what is wrong with a spec; its children stay as they are until it is edited."""
         status = self._steps.invalid_status(pool.status, pool.metadata.generation, pool.findings, self._now())
         await self._publish(key, pool.metadata, pool.status, status)
+
+    async def _evict(self, key: Key, pool: KVCachePool, plan: Plan) -> None:
+        for name, uid in plan.evict:
+            if await self._cluster.evict(key[0], name, uid):
+                message = f"Engine {name} was evicted, since it had lost the store: see CacheEffective."
+                logger.info("%s/%s: %s", *key, message)
+                await self._post(key, pool.metadata.uid, "Warning", "EngineRestarted", message)
 
     def _with_errors(self, key: Key, observed: Observed, outcome: Outcome) -> Observed:
         error = outcome.error
@@ -191,9 +202,13 @@ class Reconciler:
         except ApiError as error:  # the condition says the same; an Event is not worth another pass
             logger.warning("%s/%s: event %s was not posted: %s", *about, reason, error)
 
+    def _resync(self) -> float:
+        """Pause until a look without an event; longer where pools are many."""
+        return max(self._resync_seconds, len(self._cache.pools()) / _LOOKS_PER_SECOND)
+
     def _next(self, key: Key, outcome: Outcome) -> float:
         if outcome.changed:
             logger.info("%s/%s: applied %s", *key, ", ".join(outcome.changed))
         if outcome.error is not None:
             raise BackoffError(f"{outcome.failed} was not applied: {outcome.error}")
-        return _SETTLING_SECONDS if outcome.changed else self._resync_seconds
+        return _SETTLING_SECONDS if outcome.changed else self._resync()

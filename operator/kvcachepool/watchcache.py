@@ -5,6 +5,7 @@ disagree in time, so the newer `resourceVersion` wins. (They compare as numbers:
 of Kubernetes >= 1.35, and true of every earlier API server that stores in etcd.)
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,16 @@ Key = tuple[str, str]
 Ref = tuple[str, str, str]
 """(kind, namespace, name) of any object."""
 
-KINDS = (constants.KIND, "Pod", "Deployment", "Service", "ConfigMap", "EndpointSlice", "NetworkPolicy")
+KINDS = (
+    constants.KIND,
+    "Pod",
+    "Deployment",
+    "Service",
+    "ConfigMap",
+    "EndpointSlice",
+    "NetworkPolicy",
+    "PodDisruptionBudget",
+)
 """What is watched. All but the first carry the pool's label."""
 
 _BULKY = "kubectl.kubernetes.io/last-applied-configuration"
@@ -211,4 +221,17 @@ def _strip(obj: Mapping[str, Any]) -> Object:
     annotations = metadata.get("annotations") or {}
     if _BULKY in annotations:
         metadata["annotations"] = {name: value for name, value in annotations.items() if name != _BULKY}
-    return {**obj, "metadata": metadata}
+    kept: Object = _shared({**obj, "metadata": metadata})
+    return kept
+
+
+def _shared(value: Any) -> Any:
+    """The same, with every text kept once in the process: objects of one kind have the same keys and mostly the same
+    values, and each parsed answer brings its own copies of them."""
+    if isinstance(value, str):
+        return sys.intern(value) if type(value) is str else value
+    if isinstance(value, Mapping):
+        return {_shared(name): _shared(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_shared(item) for item in value]
+    return value

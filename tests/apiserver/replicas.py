@@ -47,9 +47,9 @@ class Replica:
         self.link = Link((host, int(port)), source)
         self.link.__enter__()
         config = yaml.safe_load(plane.kubectl.run("config", "view", "--raw", "-o", "yaml"))
-        token = plane.kubectl.run("create", "token", ACCOUNT, f"--namespace={helm.NAMESPACE}").strip()
+        self.token = plane.kubectl.run("create", "token", ACCOUNT, f"--namespace={helm.NAMESPACE}").strip()
         config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.link.port}"
-        config["users"][0]["user"] = {"token": token}
+        config["users"][0]["user"] = {"token": self.token}
         self._kubeconfig = folder / f"{name}.yaml"
         self._kubeconfig.write_text(yaml.safe_dump(config))
         self.log = folder / f"{name}.log"

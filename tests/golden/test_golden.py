@@ -38,11 +38,11 @@ def test_a_pool_becomes_just_these_objects(case: str) -> None:
 
 def _short(document: str) -> str:
     """With the name of a program instead of its text."""
-    text = json.dumps(source("preflight"))
     loaded = json.dumps(yaml.safe_load(document), sort_keys=False)
-    if text not in loaded:
-        return document
-    return yaml.dump(json.loads(loaded.replace(text, '"<podscripts/preflight.py>"')), sort_keys=False, width=4096)
+    short = loaded
+    for name in ("preflight", "drain"):
+        short = short.replace(json.dumps(source(name)), f'"<podscripts/{name}.py>"')
+    return document if short == loaded else yaml.dump(json.loads(short), sort_keys=False, width=4096)
 
 
 @pytest.mark.parametrize(

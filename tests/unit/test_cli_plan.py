@@ -18,6 +18,9 @@ def test_plan_prints_the_objects_of_a_manifest(tmp_path: Path) -> None:
     assert kinds == [
         ("Service", "demo-master"),
         ("Service", "demo-engines"),
+        ("PodDisruptionBudget", "demo-master"),
+        ("PodDisruptionBudget", "demo-store"),
+        ("PodDisruptionBudget", "demo-engine"),
         ("Deployment", "demo-master"),
         ("Deployment", "demo-store"),
         ("Deployment", f"demo-engine-{digest}"),

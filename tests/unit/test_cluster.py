@@ -74,6 +74,19 @@ async def test_delete_names_the_uid_and_accepts_that_it_is_gone(rig):
         await cluster.delete("Deployment", "ns", "d", "u")
 
 
+async def test_an_eviction_names_the_uid_and_may_be_put_off(rig):
+    server, cluster, calls, _ = rig
+    assert await cluster.evict("ns", "engine-1", "u")
+    assert server.request.path == "/api/v1/namespaces/ns/pods/engine-1/eviction"
+    assert json.loads(server.sent)["deleteOptions"] == {"preconditions": {"uid": "u"}}
+    for server.status in (404, 409, 429):
+        assert not await cluster.evict("ns", "engine-1", "u")
+    server.status = 403
+    with pytest.raises(ApiError):
+        await cluster.evict("ns", "engine-1", "u")
+    assert calls[0] == ("create", "Eviction", 200)
+
+
 async def test_a_list_is_read_in_pages(rig):
     server, cluster, _, _ = rig
     server.answers = [

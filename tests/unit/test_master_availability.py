@@ -210,7 +210,7 @@ CASES = [
         "StoreReady",
         "MasterRestarted",
         both(STAND_BY, master(segments=()), trend(master_restarted=True, lost_keys=41_000)),
-        ("Another one leads now: the index is lost with over 20000 blocks",),
+        ("Another one leads now: the index is lost; over 20000 blocks were lost",),
         spec=HA,
         id="failover",
     ),

@@ -56,9 +56,14 @@ def test_nobody_else_reaches_master_store_or_the_inner_ports_of_engines(stranger
 def test_members_reach_the_store_and_each_other_but_not_the_masters_admin_port(member: Pod) -> None:
     made = policies(pool())
     assert reaches(made, member, MASTER, RPC)
-    assert not reaches(made, member, MASTER, HTTP)
+    assert reaches(made, member, MASTER, HTTP) is (member is STORE), "a store pod that leaves has its blocks moved"
     assert reaches(made, member, STORE, TRANSFER)
     assert reaches(made, member, ENGINE, TRANSFER), "segments of engines, and ranks on other nodes"
+
+
+@pytest.mark.parametrize("store", [{"drainSeconds": 0}, {"mode": "Embedded"}])
+def test_store_pods_that_move_no_blocks_do_not_reach_it_either(store: dict[str, Any]) -> None:
+    assert not reaches(policies(pool({"store": store})), STORE, MASTER, HTTP)
 
 
 @pytest.mark.parametrize("watcher", [FROM_OPERATOR, PROMETHEUS, DRILL])

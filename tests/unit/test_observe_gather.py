@@ -1,7 +1,9 @@
 """One pass's facts put together: from watch cache, master and engines, within bounds."""
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -320,3 +322,46 @@ def test_of_two_workloads_of_one_name_the_wanted_kind_counts(nodes: int, ready: 
     spec = {"schema": {"parallelism": {"tensor": 2}}, "engines": {"nodesPerEngine": nodes}}
     found = _workloads(pool(spec), children)
     assert [(name, facts.ready) for name, facts in found.items()] == [("demo-engine-1", ready)]
+
+
+def master_that_lists(hosts: list[str]):
+    """A master with a segment on each of the hosts, as they are when it is asked."""
+
+    async def answer(reader, writer):
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        rows = [{"segment_name": host, "te_endpoint": f"{host}:1", "status": "OK"} for host in hosts]
+        page = {"service_ready": True} if path == "/health" else {"segments": rows}
+        body = json.dumps(page).encode()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        await writer.drain()
+
+    return raw_server(answer, constants.MASTER_HTTP_PORT)
+
+
+async def test_members_that_left_and_what_engines_refuse_are_remembered_between_passes():
+    hosts = ["10.1.1.1", "10.1.1.2"]
+    spec = {"store": {"replicas": 2}}
+    store = [raw_pod(f"s{n}", f"10.1.1.{n}", "store") for n in (1, 2)]
+    for raw in store:
+        raw["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    memory = PoolMemory()
+    async with master_that_lists(hosts) as host, HttpReader(timeout=30) as http:
+        master_pod = raw_pod("m", host, "master")
+        seen = await observe(FakeCluster(*store, master_pod), http, memory, 10.0, spec)
+        assert (seen.departed, seen.absent) == ({}, {})
+        seen = await observe(FakeCluster(store[0], master_pod), http, memory, 20.0, spec)
+        assert seen.departed == {"10.1.1.2": "s2"}
+        hosts.clear()
+        seen = await observe(FakeCluster(store[0], master_pod), http, memory, 30.0, spec)
+        assert (seen.departed, seen.absent) == ({}, {"s1": 0})
+        seen = await observe(FakeCluster(store[0], master_pod), http, memory, 45.0, spec)
+        assert seen.absent == {"s1": 15}
+
+
+async def test_how_long_an_engine_runs_is_told_with_its_trend():
+    engine, memory = FakeEngine(FakeStore()), PoolMemory()
+    started = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    async with engines(engine), HttpReader(timeout=30) as http:
+        observed = await observe(FakeCluster(raw_pod("b", engine.host)), http, memory, started + 90)
+    assert observed.engine_trends["b"].up_seconds == 90
+    assert observed.engine_trends["b"].refused_seconds == 0

@@ -1,6 +1,6 @@
 """The store's trend: what moved, what was lost."""
 
-from kvcachepool.facts import MasterFacts
+from kvcachepool.facts import MasterFacts, Segment
 from kvcachepool.observe.memory import MasterHistory
 
 
@@ -61,8 +61,35 @@ def test_a_master_restarted_empty_has_lost_nothing():
 
 def test_keys_that_vanish_without_evictions_are_a_loss():
     trend = history((0, "p/0", look(keys=1000, evicted_keys=0)), (30, "p/0", look(keys=10, evicted_keys=0))).trend(30)
-    assert trend.lost_keys == 1000
+    assert trend.lost_keys == 990
     assert not trend.master_restarted
+
+
+def segment(host: str) -> Segment:
+    return Segment(host, f"{host}:1", "tcp", 1, "OK", host)
+
+
+def test_what_goes_with_a_member_is_a_loss_also_when_the_master_counts_it_later():
+    both, one = (segment("a"), segment("b")), (segment("b"),)
+    found = history(
+        (0, "p/0", look(keys=1000, allocated=4000, evicted_keys=0, segments=both)),
+        (5, "p/0", look(keys=1000, allocated=4000, evicted_keys=0, segments=one)),
+        (10, "p/0", look(keys=800, allocated=3200, evicted_keys=0, segments=one)),
+        (15, "p/0", look(keys=750, allocated=3000, evicted_keys=10, segments=one)),
+    )
+    trend = found.trend(15)
+    assert (trend.lost_keys, trend.lost_bytes) == (240, 1000)
+    later = history(
+        (0, "p/0", look(keys=1000, evicted_keys=0, segments=both)),
+        (5, "p/0", look(keys=1000, evicted_keys=0, segments=one)),
+        (300, "p/0", look(keys=900, evicted_keys=0, segments=one)),
+    )
+    assert later.trend(300).lost_keys is None
+
+
+def test_a_restart_loses_the_memory_too():
+    trend = history((0, "p/0", look(keys=5, allocated=70)), (9, "p/1", look(keys=0, allocated=0))).trend(9)
+    assert (trend.lost_keys, trend.lost_bytes) == (5, 70)
 
 
 def test_evicted_keys_are_no_loss():

@@ -28,9 +28,12 @@ class Rig:
         self.calls: list[str] = []
         self.raw = raw
         self.owner = ""
+        self.pools = 1
         self.outcome = Outcome()
         self.status = PoolStatus(observed_generation=3)
         self.seen: Observed | None = None
+        self.planned = Plan(None)
+        self.evicts = True
         self.write_error: Exception | None = None
 
         async def observe(_pool):
@@ -45,7 +48,7 @@ class Rig:
         steps = Steps(
             parse=parse_pool,
             observe=observe,
-            plan=lambda _pool, _observed: self.calls.append("plan") or Plan(None),
+            plan=lambda _pool, _observed: self.calls.append("plan") or self.planned,
             announce=lambda _pool, _plan: None,
             status=status,
             invalid_status=lambda *_: self.calls.append("refuse") or self.status,
@@ -56,9 +59,12 @@ class Rig:
         )
         self.reconciler = Reconciler(
             steps,
-            cache=SimpleNamespace(pool=lambda _key: self.raw, put=self.put),
+            cache=SimpleNamespace(pool=lambda _key: self.raw, put=self.put, pools=lambda: [KEY] * self.pools),
             cluster=SimpleNamespace(
-                apply_status=self.apply_status, post_event=self.post_event, undeclared=self.undeclared
+                apply_status=self.apply_status,
+                post_event=self.post_event,
+                undeclared=self.undeclared,
+                evict=self.evict,
             ),
             children=SimpleNamespace(apply=self.apply, prune=self.prune, forget=lambda _key=None: None),
             claims=SimpleNamespace(other_owner=self.other_owner),
@@ -81,6 +87,10 @@ class Rig:
         self.calls.append("prune")
         return []
 
+    async def evict(self, namespace, pod, uid):
+        self.calls.append(f"evict {namespace}/{pod} {uid}")
+        return self.evicts
+
     def undeclared(self):
         return ()
 
@@ -99,6 +109,26 @@ async def test_the_order_of_a_pass():
     rig = Rig()
     assert await rig.reconciler.run(KEY) == 30.0
     assert rig.calls == ["observe", "plan", "apply", "prune", "status", "write status", "event", "verify"]
+
+
+async def test_a_stranded_engine_is_evicted_and_that_is_told():
+    rig = Rig()
+    await rig.reconciler.run(KEY)
+    rig.calls.clear()
+    rig.planned = Plan(None, evict=(("engine-1", "u1"),))
+    await rig.reconciler.run(KEY)
+    assert rig.calls == ["observe", "plan", "apply", "prune", "evict ns/engine-1 u1", "event", "status", "verify"]
+    rig.evicts = False
+    rig.calls.clear()
+    await rig.reconciler.run(KEY)
+    assert "event" not in rig.calls, "its budget keeps it for now"
+
+
+@pytest.mark.parametrize(("pools", "pause"), [(1, 30.0), (300, 30.0), (1000, 100.0)])
+async def test_many_pools_are_looked_at_less_often(pools, pause):
+    rig = Rig()
+    rig.pools = pools
+    assert await rig.reconciler.run(KEY) == pause
 
 
 async def test_an_equal_status_is_not_written():

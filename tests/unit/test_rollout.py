@@ -20,10 +20,15 @@ READY_MASTER = (PodFacts("demo-master-1", "u1", constants.MASTER, "", ready=True
 def plan_for(
     spec: dict[str, Any] | None = None, live: dict[str, Any] | None = None, settings: Settings | None = None
 ) -> Plan:
+    """The plan of an edit; where it restarts the master, the user has approved of that."""
     observed = Observed(
         pods=READY_MASTER, children={("Deployment", d["metadata"]["name"]): d for d in (live or {}).values()}
     )
-    return make_plan(pool(spec), observed, settings or Settings())
+    plan = make_plan(pool(spec), observed, settings or Settings())
+    if plan.held is None:
+        return plan
+    approved = {constants.ANNOTATION_APPROVE: plan.held.approval}
+    return make_plan(pool(spec, annotations=approved), observed, settings or Settings())
 
 
 def deployments(plan: Plan) -> dict[str, Any]:
@@ -201,6 +206,7 @@ EVERY_FIELD: dict[str, Any] = {
         "mode": "Embedded",
         "segmentSize": "1Gi",
         "localBufferSize": "64Mi",
+        "drainSeconds": 60,
         "image": "m:1",
         "imagePullPolicy": "Never",
         "resources": {"limits": {"cpu": "2"}},
@@ -295,6 +301,7 @@ def test_the_changes_above_name_every_field_of_the_api() -> None:
                 "engines.replicas",
                 "engines.maxSurge",
                 "engines.whenNoNodeFits",
+                "engines.restartWhenStranded",
                 "engines.nodesPerEngine",
                 "cuda.allowForwardCompat",
                 "store.replicas",

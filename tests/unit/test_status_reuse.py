@@ -4,6 +4,7 @@ import pytest
 
 from kvcachepool.api import PoolStatus
 from kvcachepool.constants import ENGINE, MASTER, STORE
+from kvcachepool.facts import EngineTrend
 from tests.pools import NATIVE
 from tests.status_scenes import (
     VERIFIED,
@@ -25,6 +26,19 @@ SLOW = probed(ttft_reuse_ms=134, gigabytes_per_second="3.2")
 TWO_NATIVE = {"engines": {"replicas": 2}}
 
 CASES = [
+    Case(
+        "CacheEffective",
+        "EnginesStranded",
+        seen(engine_trends={"demo-engine-0": EngineTrend(refused_seconds=300, refused_keys=400.0)}),
+        ("Engines demo-engine-0 have lost the store", "all its saves are refused", "restartWhenStranded is Never"),
+    ),
+    Case(
+        "CacheEffective",
+        "LoadsLooping",
+        seen(engine_trends={"demo-engine-1": EngineTrend(looping_seconds=75, looped_keys=412_000.0)}),
+        ("demo-engine-1 fail without a pause", "over 200000 blocks so far"),
+        id="vllm#55297",
+    ),
     Case(
         "ReuseVerified",
         "Verified",

@@ -1,11 +1,31 @@
 """StoreReady and TransportMatched."""
 
+from dataclasses import replace
+
 import pytest
 
-from kvcachepool.constants import ENGINE, MASTER, STORE
+from kvcachepool.constants import ANNOTATION_APPROVE, ENGINE, MASTER, STORE
 from kvcachepool.facts import Observed, Segment
-from tests.pools import NATIVE
-from tests.status_scenes import GIB, Case, both, container, gone, healthy, master, pods, seen, trend, workload
+from kvcachepool.plan import make_plan
+from kvcachepool.settings import Settings
+from kvcachepool.status import make_status, transitions
+from tests.pools import NATIVE, pool
+from tests.status_scenes import (
+    GIB,
+    NODES,
+    NOW,
+    Case,
+    both,
+    container,
+    gone,
+    healthy,
+    master,
+    planned,
+    pods,
+    seen,
+    trend,
+    workload,
+)
 
 LOADER = "mooncake_master: error while loading shared libraries: libcudart.so.12: cannot open shared object file"
 TWO = {"store": {"replicas": 2, "segmentSize": "64Gi"}}
@@ -18,6 +38,8 @@ def segment(host: str, status: str = "OK", protocol: str = "tcp") -> Segment:
 
 
 RDMA = {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca"}}
+LIVE = {(obj["kind"], obj["metadata"]["name"]): obj for obj in planned(pool()).objects}
+"""Children as they were rendered from the pool's former spec."""
 
 
 def told_rdma(observed: Observed) -> Observed:
@@ -27,6 +49,25 @@ def told_rdma(observed: Observed) -> Observed:
 
 
 CASES = [
+    Case(
+        "StoreReady",
+        "PendingMasterRestart",
+        seen(children=LIVE),
+        spec={"store": {"master": {"evictionRatio": "0.1"}}},
+        says=("serves on as it is", "costs over 100000 cached blocks", "--eviction_ratio: 0.05 → 0.1"),
+    ),
+    Case(
+        "StoreReady",
+        "PoolFull",
+        both(
+            seen(children=LIVE),
+            master(allocated=62 * GIB, capacity=64 * GIB, segments=(segment("10.0.0.2"),)),
+            trend(put_alloc_failures=500.0, evictions_done=0.0),
+        ),
+        spec={"store": {"master": {"evictionRatio": "0.1"}}},
+        says=("97 % of 64.0 GiB", "500 blocks refused", "kubectl annotate kvpool demo -n team-a --overwrite"),
+        id="a full pool, with its cure waiting",
+    ),
     Case("StoreReady", "Serving", says=("lists 1 of 1 segments",)),
     Case("StoreReady", "Serving", trend(lost_keys=41_000), ("Over 20000 blocks were lost", "fills anew"), id="lost"),
     Case(
@@ -342,6 +383,70 @@ def test_a_nearly_empty_pool_tells_nothing_about_the_master() -> None:
     assert (store.expected_keys, store.master_memory) == (None, "")
 
 
+def test_the_master_that_is_replaced_after_approval_says_so() -> None:
+    before = healthy(Case("StoreReady", "Serving").pool())
+    spec = {"store": {"master": {"evictionRatio": "0.1"}}}
+    plan = make_plan(pool(spec), before, Settings())
+    assert plan.held is not None
+    item = pool(spec, annotations={ANNOTATION_APPROVE: plan.held.approval})
+    found = make_status(item, make_plan(item, before, Settings()), before, NOW).condition("StoreReady")
+    assert found is not None
+    assert (found.reason, "being replaced" in found.message) == ("MasterNotReady", True)
+
+
+def test_a_restart_is_told_also_when_members_were_faster() -> None:
+    previous = Case("StoreReady", "Serving").status()
+    assert previous.store is not None
+    former = previous.store.model_copy(update={"master_start": "2026-03-01T10:00:00Z"})
+    previous = previous.model_copy(update={"store": former})
+    see = trend(master_restarted=True, lost_keys=1200, lost_bytes=3 * GIB)
+    case = Case("StoreReady", "MasterRestarted", see, previous=previous)
+    case.check()
+    assert "over 1000 blocks (3.0 GiB) were lost" in case.found().message
+    again = Case("StoreReady", "Serving", see, previous=case.status())
+    again.check()
+    events = [(e.type, e.reason) for e in transitions(case.status(), again.status())]
+    assert ("Normal", "Serving") in events
+    assert ("Warning", "MasterRestarted") in [(e.type, e.reason) for e in transitions(previous, case.status())]
+
+
+def test_the_start_of_the_master_is_remembered_while_it_is_away() -> None:
+    previous = Case("StoreReady", "Serving").status()
+    away = Case("StoreReady", "MasterNotReady", gone(MASTER), previous=previous).status().store
+    assert away is not None
+    assert away.master_start == "2026-03-01T11:00:00Z"
+
+
+def test_a_member_that_leaves_counts_no_more_at_once() -> None:
+    before = Case("StoreReady", "Serving", spec=TWO)
+    leaving = Case("StoreReady", "StoreNotReady", pods(STORE, only=0, deleting=True, ready=False), spec=TWO).status()
+    assert leaving.store is not None
+    assert leaving.store.capacity == "64Gi"
+    (event,) = [e for e in transitions(before.status(), leaving) if e.reason == "CapacityShrunk"]
+    assert event.type == "Normal"
+    assert "from 128.0 GiB to 64.0 GiB; it had about 120000 blocks, now about 120000" in event.message
+    assert not [e for e in transitions(leaving, before.status()) if e.reason == "CapacityShrunk"]
+    killed = both(pods(STORE, only=0, ip="10.0.0.99"), seen(departed={"10.0.0.2": "demo-store-x"}))
+    store = Case("StoreReady", "x", killed, spec=TWO).status().store
+    assert store is not None
+    assert store.capacity == "64Gi"
+
+
+def test_members_above_what_is_wanted_are_counted_and_what_they_wait_for_is_said() -> None:
+    scene = healthy(Case("StoreReady", "Serving", spec=TWO).pool())
+    see = both(lambda _: scene, seen(departed={"10.0.9.9": "demo-store-gone"}))
+    found = Case("StoreReady", "StoreNotReady", see).found()
+    assert "2 store pods now, 1 wanted; they go one at a time" in found.message
+    assert "The next one waits: the master still lists the segment of demo-store-gone." in found.message
+
+
+def test_a_cordoned_node_of_the_master_is_told_with_the_way_to_let_it_go() -> None:
+    see = both(pods(MASTER, node="gpu-1"), lambda o: replace(o, nodes=(replace(NODES[0], cordoned=True), *NODES[1:])))
+    found = Case("StoreReady", "Serving", see).found()
+    assert "Node gpu-1 is cordoned; moving the master costs over 100000 cached blocks" in found.message
+    assert "kvcachepool.io/approve-master-restart=" in found.message
+
+
 def test_figures_are_rounded() -> None:
     case = Case("StoreReady", "Serving", spec=TWO)
     store = case.status().store
@@ -367,6 +472,3 @@ def test_settings_that_are_not_applied_yet_are_not_called_serving() -> None:
     before = healthy(Case("StoreReady", "Serving").pool())
     after = Case("StoreReady", "StoreNotReady", lambda _: before, spec={"store": {"localBufferSize": "2Gi"}})
     after.check()
-    moved = Case("StoreReady", "MasterNotReady", lambda _: before, spec={"store": {"master": {"evictionRatio": "0.1"}}})
-    assert "being replaced" in moved.found().message
-    moved.check()

@@ -26,6 +26,7 @@ _GROUPS = {
     ],
     "/apis/apps/v1": ["deployments:Deployment"],
     "/apis/discovery.k8s.io/v1": ["endpointslices:EndpointSlice"],
+    "/apis/policy/v1": ["poddisruptionbudgets:PodDisruptionBudget"],
     "/apis/networking.k8s.io/v1": ["networkpolicies:NetworkPolicy"],
     "/apis/coordination.k8s.io/v1": ["leases:Lease"],
     "/apis/apiextensions.k8s.io/v1": ["customresourcedefinitions:CustomResourceDefinition"],

@@ -66,6 +66,18 @@
     - create
     - patch
     - delete
+# children: how many pods a drain may take at a time
+- apiGroups:
+    - policy
+  resources:
+    - poddisruptionbudgets
+  verbs:
+    - get
+    - list
+    - watch
+    - create
+    - patch
+    - delete
 # children: who may reach a pool's pods
 - apiGroups:
     - networking.k8s.io
@@ -87,6 +99,13 @@
     - get
     - list
     - watch
+# an engine that has lost the store, where spec.engines.restartWhenStranded allows it
+- apiGroups:
+    - ''
+  resources:
+    - pods/eviction
+  verbs:
+    - create
 # the first line of a crashed engine that says why
 - apiGroups:
     - ''

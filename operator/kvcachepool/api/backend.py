@@ -80,6 +80,9 @@ class Store(ApiModel):
     """Memory lent to the pool by each store pod, or by each engine rank when Embedded."""
     local_buffer_size: Annotated[str, Quantity(least="16Mi")] = "1Gi"
     """Transfer buffer of each engine rank and each store pod."""
+    drain_seconds: Annotated[int, Field(ge=0, le=3600)] = 300
+    """How long a store pod that leaves may move its blocks to others (mode Dedicated); about 16 blocks a second. 0: it
+    leaves at once and takes them along."""
     image: ImageRef | None = None
     """Image of master and store pods; the operator's own build for the version when left out."""
     image_pull_policy: PullPolicy | None = None

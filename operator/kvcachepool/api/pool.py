@@ -1,6 +1,6 @@
 """The KVCachePool itself."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -17,6 +17,10 @@ from kvcachepool.api.transport import Transport
 from kvcachepool.constants import API_VERSION, KIND
 
 ROOT_NEEDS_RDMA = "runAsUser 0 (root) is for protocol RDMA only, where the runtime limits locked memory of other users"
+
+
+_DEFAULT_STORE: Final = Store()
+"""Made once: a pass asks for the store dozens of times, and making one takes longer than all else it does."""
 
 
 class LocalObjectReference(ApiModel):
@@ -134,7 +138,7 @@ class PoolSpec(ApiModel):
         rdma = self.transport.protocol == "RDMA"
         if rdma and self.backend.mooncake is None:
             raise ValueError(f"protocol RDMA belongs to a shared backend, found it with backend.{self.backend.name}")
-        root = 0 in (self.engines.identity.run_as_user, (self.store or Store()).identity.run_as_user)
+        root = 0 in (self.engines.identity.run_as_user, (self.store or _DEFAULT_STORE).identity.run_as_user)
         if root and not rdma:
             raise ValueError(ROOT_NEEDS_RDMA)
         return self
@@ -169,6 +173,7 @@ class Metadata(StatusModel):
     uid: str = ""
     generation: int = 0
     deletion_timestamp: str | None = None
+    annotations: dict[str, str] = Field(default_factory=dict)
 
 
 class KVCachePool(StatusModel):
@@ -186,7 +191,7 @@ class KVCachePool(StatusModel):
     @property
     def store(self) -> Store:
         """The store's settings, with defaults where the user gave none."""
-        return self.spec.store or Store()
+        return self.spec.store or _DEFAULT_STORE
 
     @property
     def features(self) -> frozenset[str]:

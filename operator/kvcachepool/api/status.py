@@ -74,6 +74,9 @@ class StoreStatus(StatusModel):
     a block."""
     master_memory: str = ""
     """Memory that the master needs for so many."""
+    pending_restart: str = ""
+    """What the annotation kvcachepool.io/approve-master-restart must say so that the master is restarted for the
+    changes that wait (StoreReady, PendingMasterRestart); empty when none waits."""
     master_start: Time | None = None
     """When the master started; the pool was empty then."""
 

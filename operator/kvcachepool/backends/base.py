@@ -27,6 +27,8 @@ class EngineParts:
     """Host memory of the cache, on top of the engine's own."""
     wait_for: tuple[str, int] | None = None
     """(host, port) that must accept connections before the engine starts."""
+    apart_seconds: int = 0
+    """How long a new engine must be ready before the next one is replaced, where engines lend memory themselves."""
     inputs: Any = None
     """Parts of the spec that the above was rendered from."""
 

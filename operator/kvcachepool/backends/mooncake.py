@@ -13,7 +13,7 @@ from kvcachepool import constants
 from kvcachepool.api import KVCachePool
 from kvcachepool.backends.base import CONFIG_DIR, EngineParts
 from kvcachepool.backends.mooncake_master import client_address, client_env, client_inputs, wait_address
-from kvcachepool.backends.mooncake_pods import master_workload, store_memory, store_workload
+from kvcachepool.backends.mooncake_pods import apart_seconds, master_workload, store_memory, store_workload
 from kvcachepool.backends.mooncake_transport import device_names, protocol, transport_env
 from kvcachepool.checks.memory import check_limit
 from kvcachepool.compat.layouts import block_outermost_layout
@@ -132,6 +132,7 @@ class MooncakeBackend:
             files={_CONFIG_FILE: json.dumps(config, sort_keys=True)},
             memory=tuple(memory),
             wait_for=wait_address(pool),
+            apart_seconds=apart_seconds(pool) if embedded else 0,
             inputs={
                 "config": config,
                 "digest": digest,

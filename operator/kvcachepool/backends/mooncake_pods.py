@@ -11,10 +11,13 @@ from kvcachepool.backends.mooncake_master import (
     election_args,
     election_parts,
     spread,
+    wait_address,
 )
 from kvcachepool.backends.mooncake_transport import device_names, protocol, transport_env
 from kvcachepool.compat.pins import PINS
 from kvcachepool.hardware.affinity import with_tolerations
+from kvcachepool.leaving import SETTLE_SECONDS
+from kvcachepool.podscripts import source
 from kvcachepool.ports import store_port
 from kvcachepool.quantity import parse_bytes
 from kvcachepool.render import metadata
@@ -42,7 +45,7 @@ _STORE_OVERHEAD: Final = 512 * 2**20
 """Python and the transfer engine of a store pod: 100 MiB measured, the rest for connections of many engines."""
 _MASTER_GRACE: Final = 10
 _STORE_GRACE: Final = 30
-"""A store pod unmounts its segment in about a second; peers then stop reading it at once."""
+"""On top of draining. A store pod unmounts its segment in about a second; peers then stop reading it at once."""
 
 
 def _image(pool: KVCachePool, settings: Settings, version: str) -> dict[str, Any]:
@@ -124,6 +127,11 @@ def master_workload(pool: KVCachePool, settings: Settings, version: str) -> Work
     )
 
 
+def apart_seconds(pool: KVCachePool) -> int:
+    """Longer than the master keeps a member that left without a word."""
+    return pool.store.master.client_ttl_seconds + SETTLE_SECONDS
+
+
 def _store_liveness(pool: KVCachePool) -> dict[str, Any]:
     """Ends a member that hangs, but with the default of clientTtlSeconds only when the master has written its segment
     off already: nothing more is lost by it.
@@ -156,6 +164,16 @@ def store_memory(pool: KVCachePool, segment: int) -> MemoryNeed:
     )
 
 
+def _drain(pool: KVCachePool) -> dict[str, Any]:
+    """Whatever makes a store pod leave (scale-in, a roll, a drained node), it first moves its blocks to the others."""
+    if not pool.store.drain_seconds:
+        return {}
+    external = pool.store.master.external
+    host, port = external.http if external is not None else (wait_address(pool)[0], constants.MASTER_HTTP_PORT)
+    command = ["python3", "-c", source("drain"), f"{host}:{port}", str(pool.store.drain_seconds)]
+    return {"lifecycle": {"preStop": {"exec": {"command": command}}}}
+
+
 def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segment: int) -> Workload:
     """Store members that outlive engines, replaced one at a time.
 
@@ -186,19 +204,21 @@ def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segme
         "resources": resources(pool.store.resources, store_memory(pool, segment), network_devices(pool)),
         "securityContext": container_security(pool),
         "volumeMounts": [SCRATCH_MOUNT],
+        **_drain(pool),
     }
     store = pool.store.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return Workload(
         component=constants.STORE,
         replicas=pool.store.replicas,
         strategy=one_by_one(),
+        apart_seconds=apart_seconds(pool),
         pod_spec=pod_spec(
             pool,
             settings,
             containers=[container],
             identity=pool.store.identity,
             scheduling=with_tolerations(pool.store.scheduling.over(pool.spec.scheduling), network_devices(pool)),
-            grace_seconds=_STORE_GRACE,
+            grace_seconds=pool.store.drain_seconds + _STORE_GRACE,
             extra=host_network(pool),
         ),
         pod_annotations=network_annotations(pool),
@@ -210,5 +230,6 @@ def store_workload(pool: KVCachePool, settings: Settings, version: str, *, segme
             "placement": store.get("scheduling"),
             "transport": transport_inputs(pool),
             **client_inputs(pool),
-        },
+        }
+        | {name: store[name] for name in ("drainSeconds",) if name in store},
     )

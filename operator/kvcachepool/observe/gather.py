@@ -8,11 +8,12 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final, Protocol
 
 from kvcachepool import constants
 from kvcachepool.api import KVCachePool
-from kvcachepool.constants import ENGINE, ENGINE_KINDS, MASTER
+from kvcachepool.constants import ENGINE, ENGINE_KINDS, MASTER, STORE, WORKER
 from kvcachepool.facts import ContainerFacts, EngineFacts, MasterFacts, Object, Observed, PodFacts, WorkloadFacts
 from kvcachepool.observe.engine import read_engine
 from kvcachepool.observe.environment import SourceReader, resolved
@@ -68,6 +69,9 @@ async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory:
         moving = sum(facts.component == ENGINE for facts in deployments.values()) > 1
         former = pool.status.schema_.previous_digest
         await _count_keys(former, where, master, http, memory.keys, now=now, moving=moving)
+    departed, unlisted = memory.presence.look(_segment_owners(pool, pods), master, now)
+    by_name = {pod.name: pod for pod in pods}
+    trends = memory.engines.look(by_name, engines, now)
     uids = {pod.name: pod.uid for pod in pods}
     memory.traffic.record({uids[name]: facts for name, facts in engines.items()}, frozenset(uids.values()), now, epoch)
     return Observed(
@@ -75,9 +79,14 @@ async def gather(pool: KVCachePool, io: ClusterReader, http: HttpReader, memory:
         workloads=deployments,
         children=children,
         missing=absent,
+        departed=departed,
+        absent=unlisted,
         keys_by_prefix=memory.keys.counts,
         master=master,
         engines=engines,
+        engine_trends={
+            name: replace(trend, up_seconds=_up_seconds(by_name[name], now)) for name, trend in trends.items()
+        },
         transports=transports,
         rates=memory.traffic.rates(now),
         store_trend=memory.master.trend(now),
@@ -95,6 +104,20 @@ def _workloads(pool: KVCachePool, children: Mapping[tuple[str, str], Object]) ->
 
 def _asked(pod: PodFacts) -> bool:
     return bool(pod.ip) and pod.phase == "Running" and not pod.deleting and pod.main is not None and pod.main.running
+
+
+def _up_seconds(pod: PodFacts, now: float) -> int:
+    """0 where the start is not known."""
+    try:
+        return max(int(now - datetime.fromisoformat(pod.started).timestamp()), 0)
+    except ValueError:
+        return 0
+
+
+def _segment_owners(pool: KVCachePool, pods: Sequence[PodFacts]) -> list[PodFacts]:
+    """Pods that lend memory; of users' own members it is not known whether they do."""
+    components = {STORE} if pool.store.mode == "Dedicated" else {ENGINE, WORKER}
+    return [pod for pod in pods if pod.component in components and pod.owned]
 
 
 def _serving_master(pods: Sequence[PodFacts]) -> PodFacts | None:

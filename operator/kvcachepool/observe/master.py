@@ -109,15 +109,19 @@ def _segments(answer: Answer) -> tuple[tuple[Segment, ...] | None, str]:
 
 def _segment(row: Mapping[str, Any]) -> Segment:
     endpoint = _text(row.get("te_endpoint"))
-    size = row.get("size_bytes")
     return Segment(
         name=_text(row.get("segment_name")),
         endpoint=endpoint,
         protocol=_text(row.get("protocol")),
-        size=size if isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= _MOST else 0,
+        size=_count(row.get("size_bytes")),
         status=_text(row.get("status")),
         host=endpoint.rpartition(":")[0].strip("[]"),
+        used=_count(row.get("allocator_used_bytes")),
     )
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST else 0
 
 
 def _text(value: object) -> str:

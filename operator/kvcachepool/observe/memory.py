@@ -11,9 +11,13 @@ from typing import Final
 
 from kvcachepool.api.status import VerificationStatus
 from kvcachepool.facts import RATE_WINDOW_SECONDS, MasterFacts, StoreTrend
+from kvcachepool.observe.engine_history import EngineHistory
+from kvcachepool.observe.presence import Presence
 from kvcachepool.observe.traffic import Traffic
 
 RECOUNT_SECONDS: Final = 60.0
+_LEAVING_SECONDS: Final = 60.0
+"""After a segment went, in which keys that go are its."""
 _COUNTERS: Final = ("put_requests", "put_failures", "put_alloc_failures", "evictions_done", "evicted_keys")
 
 
@@ -31,7 +35,10 @@ class MasterHistory:
     window: float = RATE_WINDOW_SECONDS
     _looks: deque[_Look] = field(default_factory=deque)
     _restarted: float | None = None
-    _lost: tuple[float, int] | None = None
+    _lost: tuple[float, int, int | None] | None = None
+    """When, keys, bytes."""
+    _left: float | None = None
+    """When a member's segment went last."""
 
     def record(self, process: str, facts: MasterFacts, now: float) -> None:
         """`process` tells one start of the master from the next (pod uid and restart count)."""
@@ -52,13 +59,16 @@ class MasterHistory:
         lost = self._lost if self._lost is not None and now - self._lost[0] <= self.window else None
         restarted = self._restarted is not None and now - self._restarted <= self.window
         if not recent:
-            return StoreTrend(master_restarted=restarted, lost_keys=lost[1] if lost else None)
+            return StoreTrend(
+                master_restarted=restarted, lost_keys=lost[1] if lost else None, lost_bytes=lost[2] if lost else None
+            )
         first, last = recent[0], recent[-1]
         clients = [look.facts.clients for look in recent if look.facts.clients is not None]
         return StoreTrend(
             window_seconds=int(last.time - first.time),
             master_restarted=restarted,
             lost_keys=lost[1] if lost else None,
+            lost_bytes=lost[2] if lost else None,
             most_clients=max(clients, default=None),
             **{name: _increment(first.facts, last.facts, name) for name in _COUNTERS},
         )
@@ -68,11 +78,27 @@ class MasterHistory:
         if process != last.process:
             self._restarted = now
             if before:
-                self._lost = (now, before)
-        elif before and after is not None and after < before / 2:
-            evicted = _increment(last.facts, facts, "evicted_keys") or 0
-            if evicted < (before - after) / 2:
-                self._lost = (now, before)
+                self._lost = (now, before, last.facts.allocated)
+            return
+        if _hosts(last.facts) - _hosts(facts):
+            self._left = now
+        if not before or after is None:
+            return
+        fell = before - after - int(_increment(last.facts, facts, "evicted_keys") or 0)
+        left = self._left is not None and now - self._left <= _LEAVING_SECONDS
+        if fell > 0 and (left or (after < before / 2 and fell > (before - after) / 2)):
+            was, had = last.facts.allocated, facts.allocated
+            freed = max(was - had, 0) if was is not None and had is not None else None
+            recent = self._lost if self._lost is not None and now - self._lost[0] <= _LEAVING_SECONDS else None
+            self._lost = (now, fell + (recent[1] if recent else 0), _sum(freed, recent[2] if recent else 0))
+
+
+def _hosts(facts: MasterFacts) -> frozenset[str]:
+    return frozenset(segment.host for segment in facts.segments or ())
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
 
 
 def _increment(first: MasterFacts, last: MasterFacts, name: str) -> float | None:
@@ -131,6 +157,8 @@ class PoolMemory:
     uid: str = ""
     traffic: Traffic = field(default_factory=Traffic)
     master: MasterHistory = field(default_factory=MasterHistory)
+    engines: EngineHistory = field(default_factory=EngineHistory)
+    presence: Presence = field(default_factory=Presence)
     keys: KeyCount = field(default_factory=KeyCount)
     probe: ProbeMemory = field(default_factory=ProbeMemory)
     log_lines: dict[tuple[str, str, int], tuple[float, str]] = field(default_factory=dict)

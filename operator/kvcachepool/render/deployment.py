@@ -28,6 +28,8 @@ class Workload:
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Of the Deployment itself; they replace no pod."""
     progress_seconds: int = 600
+    apart_seconds: int = 0
+    """How long a new pod must be ready before the next one is replaced."""
     digest: str = ""
     """Schema label of the pods; only for components that serve one schema."""
 
@@ -63,6 +65,7 @@ def deployment(pool: KVCachePool, workload: Workload) -> Json:
         constants.ANNOTATION_INPUTS: content_hash(workload.inputs),
         constants.ANNOTATION_TEMPLATE: content_hash([template["spec"], dict(workload.pod_annotations)]),
     }
+    apart = {"minReadySeconds": workload.apart_seconds} if workload.apart_seconds else {}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -75,6 +78,7 @@ def deployment(pool: KVCachePool, workload: Workload) -> Json:
         ),
         "spec": {
             "replicas": workload.replicas,
+            **apart,
             "revisionHistoryLimit": 3,
             "progressDeadlineSeconds": workload.progress_seconds,
             "selector": {"matchLabels": metadata.selector(pool, workload.component, workload.digest)},

@@ -177,6 +177,7 @@ def engine_workload(
         annotations=remembered(choice),
         inputs=_inputs(pool, schema, parts) | _cuda_inputs(pool, choice),
         progress_seconds=engines.startup_seconds + 600,
+        apart_seconds=parts.apart_seconds,
     )
 
 
@@ -200,13 +201,17 @@ def _resources(pool: KVCachePool, need: MemoryNeed) -> Json:
     return resources(pool.spec.engines.resources, need, _devices(pool))
 
 
+_WITHOUT_PODS: Final = frozenset({"replicas", "maxSurge", "whenNoNodeFits", "restartWhenStranded"})
+"""Fields of `spec.engines` that no pod is rendered from."""
+
+
 def _inputs(pool: KVCachePool, schema: CacheSchema, parts: EngineParts) -> Json:
     """The whole spec but what never reaches an engine pod; defaults left out, so that one added later changes
     nothing."""
     spec = pool.spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     for name in ("verification", "networkPolicy", "store", "backend", "cuda", "transport"):
         spec.pop(name, None)
-    engines = {k: v for k, v in spec.pop("engines", {}).items() if k not in {"replicas", "maxSurge", "whenNoNodeFits"}}
+    engines = {k: v for k, v in spec.pop("engines", {}).items() if k not in _WITHOUT_PODS}
     return {"spec": spec, "engines": engines, "schema": schema.digest, "backend": parts.inputs}
 
 

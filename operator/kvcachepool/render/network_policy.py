@@ -37,7 +37,8 @@ def network_policies(pool: KVCachePool, settings: Settings, components: Iterable
     rules = {
         constants.MASTER: [
             _allow(members, constants.MASTER_RPC_PORT),
-            _allow([*watchers, drill], constants.MASTER_HTTP_PORT),
+            # a store pod that leaves asks the master to move its blocks
+            _allow([*watchers, drill, *_stores(pool)], constants.MASTER_HTTP_PORT),
         ],
         # the transfer engine takes whatever port is free
         constants.STORE: [_allow(members)],
@@ -56,6 +57,13 @@ def _members(pool: KVCachePool) -> list[Json]:
     return [
         {"podSelector": {"matchLabels": {name: label}}} for name in (constants.LABEL_POOL, constants.LABEL_NEGATIVE)
     ]
+
+
+def _stores(pool: KVCachePool) -> list[Json]:
+    """Store pods of the pool."""
+    if pool.store.mode != "Dedicated" or not pool.store.drain_seconds:
+        return []
+    return [{"podSelector": {"matchLabels": metadata.selector(pool, constants.STORE)}}]
 
 
 def _operator(settings: Settings) -> list[Json]:

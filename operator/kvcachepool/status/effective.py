@@ -9,8 +9,9 @@ from typing import Final
 
 from kvcachepool import constants
 from kvcachepool.status.context import Context
-from kvcachepool.status.text import percent, roughly, window
+from kvcachepool.status.text import listing, percent, roughly, window
 from kvcachepool.status.verdict import Check, Verdict, not_accepted, speaker
+from kvcachepool.stranded import looping, stranded
 
 _say = speaker("CacheEffective")
 
@@ -20,6 +21,31 @@ _FAILED_SAVES: Final = 0.05
 """As above. A save may lose against another engine that writes the same key."""
 _ENOUGH_TOKENS: Final = 10_000
 """Prompt tokens below which missing hits prove nothing: a pool's first prompts cannot hit."""
+
+
+def _stranded(context: Context) -> Verdict | None:
+    found = stranded(context.pool, context.observed)
+    if not found:
+        return None
+    names, evidence = listing(found), found[min(found)]
+    return _say("EnginesStranded", f"Engines {names} have lost the store: {evidence}. {_restart(context)}")
+
+
+def _looping(context: Context) -> Verdict | None:
+    found = looping(context.pool, context.observed)
+    if not found:
+        return None
+    return _say(
+        "LoadsLooping",
+        f"Loads of {listing(found)} fail without a pause, {roughly(sum(found.values()))} blocks so far, many times "
+        f"more than are computed: a request asks for the same blocks again and again. {_restart(context)}",
+    )
+
+
+def _restart(context: Context) -> str:
+    if context.pool.spec.engines.restart_when_stranded == "OneAtATime":
+        return "Engines that run for an hour or longer are restarted one at a time."
+    return "A restart cures it: spec.engines.restartWhenStranded is Never."
 
 
 def _loads_failing(context: Context) -> Verdict | None:
@@ -118,6 +144,8 @@ def _hits(context: Context) -> Verdict:
 
 CHECKS: Sequence[Check] = (
     not_accepted(_say, constants.ENGINE),
+    _stranded,
+    _looping,
     _loads_failing,
     _saves_failing,
     _unavailable,

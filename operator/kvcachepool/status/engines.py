@@ -27,7 +27,8 @@ def _waiting(context: Context) -> Verdict | None:
     waiting = context.plan.waiting
     if waiting is not None and waiting.reason == "WaitingForNodes" and context.members(constants.ENGINE):
         return _say(waiting.reason, "Engines stay as they are: no node fits the changed ones. See HardwareMatched.")
-    if waiting is not None and not context.members(constants.ENGINE):
+    # what waits for the master's restart has engines of a former schema meanwhile, unless none are wanted
+    if waiting is not None and waiting.reason != "PendingMasterRestart" and not context.members(constants.ENGINE):
         return _say(waiting.reason, sentence(capital(waiting.message)) + " No device is held meanwhile.")
     waits = [
         (p, c)

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from kvcachepool.api import Condition, PoolStatus
+from kvcachepool.api.status import StoreStatus
 from kvcachepool.plan_types import Plan
+from kvcachepool.quantity import human_bytes, parse_bytes
 from kvcachepool.status.reasons import reasons_of
 from kvcachepool.status.text import sentence
 
@@ -67,7 +69,26 @@ def transitions(previous: PoolStatus, current: PoolStatus) -> tuple[Event, ...]:
         repeated = condition.type == "Ready" and any(event and event.reason == e.reason for e in events)
         if event is not None and not repeated:
             events.append(event)
-    return tuple(events)
+    return (*events, *_shrunk(previous.store, current.store))
+
+
+def _shrunk(before: StoreStatus | None, after: StoreStatus | None) -> tuple[Event, ...]:
+    """What is left when memory of the store has gone."""
+    if before is None or after is None or not before.capacity or not after.capacity:
+        return ()
+    had, has = parse_bytes(before.capacity), parse_bytes(after.capacity)
+    if has >= had:
+        return ()
+    message = (
+        f"The store's capacity went from {human_bytes(had)} to {human_bytes(has)}; it had {_count(before.keys)} "
+        "blocks, "
+        f"now {_count(after.keys)}. What was in the memory that left is computed again, unless it was moved before."
+    )
+    return (Event("Normal", "CapacityShrunk", message),)
+
+
+def _count(keys: int | None) -> str:
+    return "an unknown number of" if keys is None else f"about {keys}"
 
 
 def _event(before: Condition | None, after: Condition) -> Event | None:

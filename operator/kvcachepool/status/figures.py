@@ -18,7 +18,7 @@ from kvcachepool.quantity import format_bytes, human_bytes
 from kvcachepool.status.admitted import admitted
 from kvcachepool.status.context import Context
 from kvcachepool.status.master_memory import estimate
-from kvcachepool.status.masters import leader
+from kvcachepool.status.masters import master_start
 from kvcachepool.status.text import shorten
 
 _MOST_NAMED: Final = 32
@@ -46,22 +46,32 @@ def store_status(context: Context) -> StoreStatus | None:
     """None without a shared store; a figure that the master did not tell is left out."""
     if not context.shared:
         return None
-    master, serving = context.observed.master, leader(context)
-    masters = context.members(constants.MASTER) if serving is None else (serving,)
-    capacity = master.capacity if master is not None else None
+    master = context.observed.master
+    capacity = _capacity(context)
     allocated = master.allocated if master is not None else None
-    full = estimate(context)
+    full, former = estimate(context), context.pool.status.store
     return StoreStatus(
         capacity=format_bytes(capacity) if capacity else "",
-        used_percent=round(100 * allocated / capacity) if capacity and allocated is not None else None,
+        used_percent=min(round(100 * allocated / capacity), 100) if capacity and allocated is not None else None,
         keys=_two_digits(master.keys) if master is not None and master.keys is not None else None,
         segments=len(context.segments) if context.segments is not None else None,
         members=context.plan.expected_segments or None,
         segment_bytes=context.plan.segment_bytes or None,
         expected_keys=full.keys if full is not None else None,
         master_memory=human_bytes(full.memory) if full is not None else "",
-        master_start=next((p.started for p in masters if p.started), None),
+        pending_restart=context.plan.held.approval if context.plan.held is not None else "",
+        master_start=master_start(context) or (former.master_start if former is not None else None),
     )
+
+
+def _capacity(context: Context) -> int | None:
+    """Without segments that are being left: a member that goes counts no more at once, not only when the master has
+    noticed."""
+    master, segments = context.observed.master, context.segments
+    if master is None or segments is None:
+        return master.capacity if master is not None else None
+    leaving = {pod.ip for pod in context.observed.pods if pod.deleting} | set(context.observed.departed)
+    return sum(segment.size for segment in segments if segment.host not in leaving)
 
 
 def engines_status(context: Context) -> EnginesStatus:

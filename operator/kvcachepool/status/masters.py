@@ -12,6 +12,15 @@ def leader(context: Context) -> PodFacts | None:
     return next((pod for pod in context.members(constants.MASTER) if pod.ready), None)
 
 
+def master_start(context: Context) -> str | None:
+    """When the process that serves started; None while it is not known which one does."""
+    serving = leader(context)
+    if serving is None and context.pool.store.master.ha is not None:
+        return None
+    candidates = context.members(constants.MASTER) if serving is None else (serving,)
+    return next((pod.started for pod in candidates if pod.started), None)
+
+
 def elected(context: Context) -> bool:
     """Whether one of several masters leads, so that the others are right not to be ready."""
     return context.pool.store.master.ha is not None and leader(context) is not None

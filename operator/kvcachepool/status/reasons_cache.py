@@ -154,6 +154,19 @@ CACHE_EFFECTIVE: Final = ConditionInfo(
         Reason("HitsObserved", "True", "A share of the prompt tokens comes from the cache."),
         NOT_ACCEPTED,
         Reason(
+            "EnginesStranded",
+            "False",
+            "Engines have lost the store and do not find it again by themselves; they answer, but compute everything.",
+            "Delete the pods it names one by one, or set spec.engines.restartWhenStranded: OneAtATime.",
+        ),
+        Reason(
+            "LoadsLooping",
+            "False",
+            "A request asks for the same blocks again and again and gets no answer, while the engine's health is 200.",
+            "Cancel the request, or delete the pod it names; spec.engines.restartWhenStranded: OneAtATime does so. "
+            "Then look for a member with another schema (SchemaHomogeneous).",
+        ),
+        Reason(
             "LoadsFailing",
             "False",
             "Loads fail: requests wait for them, then compute anew. Hits are counted all the same.",

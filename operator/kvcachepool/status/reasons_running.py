@@ -170,7 +170,12 @@ STORE_READY: Final = ConditionInfo(
             "False",
             "The master lost its index, and members have not registered with the new one yet.",
             "Wait some seconds. The pool fills anew; look for the cause of the restart.",
-            passing=True,
+        ),
+        Reason(
+            "PendingMasterRestart",
+            "False",
+            "The pool serves, but an edit needs a restart of the master, which empties it: it waits for approval.",
+            "Look into the message for what waits, and approve it with the command there when it suits.",
         ),
         Reason(
             "ClientsExpired",

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kvcachepool import constants
+from kvcachepool.plan_types import MasterRestart
 from kvcachepool.quantity import human_bytes
 from kvcachepool.status import masters
 from kvcachepool.status.context import Context
 from kvcachepool.status.creation import creation_check
 from kvcachepool.status.faults import Fault, Kind, find_fault
 from kvcachepool.status.memory import oom_arithmetic
-from kvcachepool.status.text import capital, listing, plural, roughly, sentence, window
+from kvcachepool.status.text import capital, listing, plural, quote, roughly, sentence, shorten, window
 from kvcachepool.status.verdict import Check, Verdict, not_accepted, speaker
 
 _say = speaker("StoreReady")
@@ -70,6 +71,25 @@ def _master_not_ready(context: Context) -> Verdict | None:
     return _say("MasterNotReady", f"Pod {waiting[0].name} does not accept connections on its RPC port yet{ended}.")
 
 
+def _master_restarted(context: Context) -> Verdict | None:
+    """In the first pass that sees another start of the master, also when its members were faster."""
+    former = context.pool.status.store
+    before, started = former.master_start if former is not None else None, masters.master_start(context)
+    if not before or not started or before == started:
+        return None
+    what = "Another master leads now" if masters.elected(context) else "The master started anew"
+    return _say("MasterRestarted", f"{what}, at {started}, with an empty index{_lost(context)}.")
+
+
+def _lost(context: Context) -> str:
+    """What was lost, as a part of a sentence."""
+    trend = context.observed.store_trend
+    if trend.lost_keys is None:
+        return ""
+    size = f" ({human_bytes(trend.lost_bytes)})" if trend.lost_bytes else ""
+    return f"; {roughly(trend.lost_keys)} blocks{size} were lost"
+
+
 def _master_unreachable(context: Context) -> Verdict | None:
     master, who, external = context.observed.master, masters.who(context), context.pool.store.master.external
     if external is not None:
@@ -91,16 +111,34 @@ def _store_fault(context: Context) -> Verdict | None:
 
 
 def _store_not_ready(context: Context) -> Verdict | None:
-    if context.pool.store.mode != "Dedicated" or context.settled(constants.STORE):
+    if context.pool.store.mode != "Dedicated":
         return None
+    leaving = _leaving(context)
+    if leaving is not None or context.settled(constants.STORE):
+        return leaving
     pods, workload = context.members(constants.STORE), context.workload(constants.STORE)
     wanted = workload.replicas if context.refused and workload else context.pool.store.replicas
     ready = [p for p in pods if p.ready]
     waiting = [p.name for p in pods if not p.ready]
     names = f" Not ready: {listing(waiting)}." if waiting else ""
+    count = f"{min(len(ready), wanted)} of {plural(wanted, 'store pod')} ready and up to date."
+    return _say("StoreNotReady", f"{count}{names}{_next_waits(context)}")
+
+
+def _leaving(context: Context) -> Verdict | None:
+    """Store pods above what is wanted: they go one at a time."""
+    workload, wanted = context.workload(constants.STORE), context.pool.store.replicas
+    if workload is None or context.refused or workload.replicas <= wanted:
+        return None
     return _say(
-        "StoreNotReady", f"{min(len(ready), wanted)} of {plural(wanted, 'store pod')} ready and up to date.{names}"
+        "StoreNotReady",
+        f"{plural(workload.replicas, 'store pod')} now, {wanted} wanted; they go one at a time, after moving their "
+        f"blocks to the others.{_next_waits(context)}",
     )
+
+
+def _next_waits(context: Context) -> str:
+    return f" The next one waits: {context.plan.steps[0]}." if context.plan.steps else ""
 
 
 def _not_measured(context: Context) -> Verdict | None:
@@ -121,13 +159,12 @@ def _segments_missing(context: Context) -> Verdict | None:
     found = f"The master lists {len(segments)} of {plural(expected, 'segment')}.{names}"
     master, trend = context.observed.master, context.observed.store_trend
     if trend.master_restarted:
-        lost = f" with {roughly(trend.lost_keys)} blocks in it" if trend.lost_keys is not None else ""
         what = (
             "Another one leads now: the index is lost"
             if masters.elected(context)
             else "It restarted and lost its index"
         )
-        return _say("MasterRestarted", f"{found} {what}{lost}; members register anew within seconds.")
+        return _say("MasterRestarted", f"{found} {what}{_lost(context)}. Members register anew within seconds.")
     if master and master.clients is not None and (trend.most_clients or 0) > master.clients:
         ttl, setting = f"{context.pool.store.master.client_ttl_seconds} s", "spec.store.master.clientTtlSeconds"
         if context.pool.store.master.external is not None:
@@ -170,24 +207,64 @@ def _serving(context: Context) -> Verdict:
     count = len(context.segments or ())
     wanted = f" of {context.plan.expected_segments}" if context.plan.expected_segments else ""
     text = f"The master serves and lists {count}{wanted} segments."
-    lost = context.observed.store_trend.lost_keys
-    if lost is not None:
-        text += f" {capital(roughly(lost))} blocks were lost a short time ago, so that the pool fills anew."
+    trend = context.observed.store_trend
+    if trend.lost_keys is not None:
+        size = f" ({human_bytes(trend.lost_bytes)})" if trend.lost_bytes else ""
+        text += f" {capital(roughly(trend.lost_keys))} blocks{size} were lost a short time ago; the pool fills anew."
     return _say("Serving", text)
 
 
-CHECKS: Sequence[Check] = (
-    _no_store,
-    not_accepted(_say, constants.MASTER, constants.STORE),
-    creation_check(_say, constants.MASTER),
-    _master_fault,
-    _master_not_ready,
-    _master_unreachable,
-    creation_check(_say, constants.STORE),
-    _store_fault,
-    _store_not_ready,
-    _not_measured,
-    _segments_missing,
-    _pool_full,
-    _serving,
+def _pending_restart(context: Context) -> Verdict | None:
+    held = context.plan.held
+    if held is None or held.evicted_from:
+        return None
+    return _say("PendingMasterRestart", f"The master serves on as it is. {_held(context, held)}")
+
+
+def _held(context: Context, held: MasterRestart) -> str:
+    """What waits, what it costs and how to approve it."""
+    name, namespace = context.pool.metadata.name, context.pool.metadata.namespace
+    approve = (
+        f"kubectl annotate kvpool {name} -n {namespace} --overwrite {constants.ANNOTATION_APPROVE}={held.approval}"
+    )
+    master = context.observed.master
+    keys = f"{roughly(master.keys)} cached blocks" if master is not None and master.keys else "the pool's content"
+    if held.evicted_from:
+        return f"Node {held.evicted_from} is cordoned; moving the master costs {keys}. To let it go: {approve}"
+    shown = "; ".join(quote(text, 80) for text in held.differences[:4])
+    more = f" and {len(held.differences) - 4} more" if len(held.differences) > 4 else ""
+    return f"Its restart costs {keys}, so it waits for approval. Restart it once: {approve} (Waiting: {shown}{more}.)"
+
+
+def _told_of_restart(check: Check) -> Check:
+    """The check, with what waits added to whatever else it says."""
+
+    def told(context: Context) -> Verdict | None:
+        verdict, held = check(context), context.plan.held
+        if verdict is None or held is None or verdict.reason == "PendingMasterRestart":
+            return verdict
+        return _say(verdict.reason, f"{shorten(sentence(verdict.message), 300)} {_held(context, held)}")
+
+    return told
+
+
+CHECKS: Sequence[Check] = tuple(
+    _told_of_restart(check)
+    for check in (
+        _no_store,
+        not_accepted(_say, constants.MASTER, constants.STORE),
+        creation_check(_say, constants.MASTER),
+        _master_fault,
+        _master_not_ready,
+        _master_restarted,
+        _master_unreachable,
+        creation_check(_say, constants.STORE),
+        _store_fault,
+        _store_not_ready,
+        _not_measured,
+        _segments_missing,
+        _pool_full,
+        _pending_restart,
+        _serving,
+    )
 )
