@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 _TIMEOUT_SECONDS = 15.0
-_PAGE = 500
+_PAGE = 200
+"""Objects of an answer: the whole list of the pods of many pools would take more memory than all else."""
 _MAX_MESSAGE = 1024
 _SHOWN_ERROR = 500
 _APPLY = "application/apply-patch+yaml"
@@ -173,8 +174,11 @@ class Cluster:
         found = await self.get("ConfigMap", namespace, name)
         return None if found is None else found.get("data") or {}
 
-    async def list(self, kind: str, namespace: str | None, selector: str = "") -> tuple[list[Json], str]:
-        """All objects of a kind (in one namespace, or None for all) and the version of the list."""
+    async def list(
+        self, kind: str, namespace: str | None, selector: str = "", *, keep: Callable[[Json], Json] = lambda item: item
+    ) -> tuple[list[Json], str]:
+        """All objects of a kind (in one namespace, or None for all) and the version of the list. `keep` gives what is
+        kept of each while the next page is read."""
         items: list[Json] = []
         query = [("limit", str(_PAGE))] + ([("labelSelector", selector)] if selector else [])
         following = ""
@@ -185,7 +189,7 @@ class Cluster:
             )  # fmt: skip
             for item in page.get("items") or ():
                 item["kind"] = kind
-                items.append(item)
+                items.append(keep(item))
             following = page["metadata"].get("continue") or ""
             if not following:
                 return items, page["metadata"].get("resourceVersion", "")

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from kvcachepool import constants
 from kvcachepool.cluster import ApiError, Cluster
-from kvcachepool.watchcache import KINDS, Key, WatchCache
+from kvcachepool.watchcache import KINDS, Key, WatchCache, slim
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +75,6 @@ class Relist:
         """Lists one kind in each watched scope. Raises ApiError."""
         selector = "" if kind == constants.KIND else constants.LABEL_POOL
         for namespace in self._namespaces:
-            objects, version = await self._cluster.list(kind, namespace, selector)
+            objects, version = await self._cluster.list(kind, namespace, selector, keep=slim)
             for key in self._cache.replace(kind, namespace, objects, version):
                 self._changed(key)

@@ -157,7 +157,7 @@ class WatchCache:
             old.delivered, old.behind_since = delivered, behind
             return set()
         touched = self._unlink(ref, old) if old is not None else set()
-        entry = _Entry(_strip(obj), version, delivered, behind)
+        entry = _Entry(slim(obj), version, delivered, behind)
         self._entries[ref] = entry
         return touched | self._link(ref, entry)
 
@@ -215,13 +215,13 @@ def _number(version: str) -> int:
     return int(version) if version.isdecimal() else -1
 
 
-def _strip(obj: Mapping[str, Any]) -> Object:
+def slim(obj: Mapping[str, Any]) -> dict[str, Any]:
     """Without what nothing reads: half of an object's memory is managedFields."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     annotations = metadata.get("annotations") or {}
     if _BULKY in annotations:
         metadata["annotations"] = {name: value for name, value in annotations.items() if name != _BULKY}
-    kept: Object = _shared({**obj, "metadata": metadata})
+    kept: dict[str, Any] = _shared({**obj, "metadata": metadata})
     return kept
 
 

@@ -162,7 +162,7 @@ def _commands(plane: ControlPlane, watch: Watch, namespace: str, manifest: dict[
     ):
         done = subprocess.run(
             [sys.executable, "-m", "kvcachepool.cli", *map(str, arguments)], env=environment(plane), check=False,
-            capture_output=True, text=True, timeout=60,
+            capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert code is None or done.returncode == code, f"{arguments}: {done.stdout}{done.stderr}"
         assert done.stdout + done.stderr, arguments

@@ -97,7 +97,7 @@ async def test_a_list_is_read_in_pages(rig):
     assert [(i["kind"], i["metadata"]["name"]) for i in items] == [("Pod", "a"), ("Pod", "b")]
     assert version == "7"
     assert server.request.path == "/api/v1/pods"
-    assert dict(server.request.query) == {"limit": "500", "labelSelector": "l", "continue": "next"}
+    assert dict(server.request.query) == {"limit": "200", "labelSelector": "l", "continue": "next"}
 
 
 async def test_existence_is_asked_without_content(rig):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kvcachepool.watchcache import WatchCache, controller_uid
+from kvcachepool.watchcache import WatchCache, controller_uid, slim
 
 POOL = ("ns", "p")
 
@@ -164,3 +164,21 @@ def test_the_controller_is_told_from_other_owners():
     assert controller_uid(child) == ""
     child["metadata"]["ownerReferences"] = [{"uid": "x"}, {"uid": "y", "controller": True}]
     assert controller_uid(child) == "y"
+
+
+def test_equal_texts_of_different_objects_are_one() -> None:
+    cache = WatchCache()
+    for name, version in (("a", 1), ("b", 2)):
+        cache.put(obj("Deployment", name, version, spec={"".join(["te", "xt"]): ["".join(["a long", " value"])]}))
+    first, second = (cache.get("Deployment", "ns", name) for name in ("a", "b"))
+    assert first is not None
+    assert second is not None
+    assert first["spec"] == {"text": ["a long value"]}
+    assert first["spec"]["text"][0] is second["spec"]["text"][0]
+    assert next(iter(first["spec"])) is next(iter(second["spec"]))
+
+
+def test_what_is_kept_can_be_kept_again() -> None:
+    raw = {**obj("Pod", "a", 1), "metadata": {**obj("Pod", "a", 1)["metadata"], "managedFields": [1]}}
+    assert "managedFields" not in slim(raw)["metadata"]
+    assert slim(slim(raw)) == slim(raw)
