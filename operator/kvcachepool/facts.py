@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from kvcachepool.api.status import VerificationStatus
 from kvcachepool.compat.tables import BUILT_IN, Tables
+from kvcachepool.constants import MASTER
 
 Object = Mapping[str, Any]
 """A Kubernetes object as the API server sent it."""
@@ -123,8 +124,10 @@ class WorkloadFacts:
 
     @property
     def settled(self) -> bool:
-        """The controller has seen the last change and no pod is being replaced."""
-        return self.observed_generation >= self.generation and self.updated == self.ready == self.replicas
+        """The controller has seen the last change and no pod is being replaced. Of masters that elect a leader only it
+        is ready."""
+        ready = self.ready == self.replicas or (self.component == MASTER and self.ready > 0)
+        return self.observed_generation >= self.generation and self.updated == self.replicas and ready
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,24 @@ from kvcachepool.observe.gather import gather
 from kvcachepool.observe.http import HttpReader
 from kvcachepool.observe.memory import PoolMemory
 from kvcachepool.plan import make_plan
+from kvcachepool.probe.schedule import settled as probe_settled
 from kvcachepool.settings import Settings
 from tests.nodes import node
 from tests.pools import invalid, pool
-from tests.status_scenes import GIB, Case, See, both, container, healthy, main_with, master, pods, seen, trend
+from tests.status_scenes import (
+    GIB,
+    Case,
+    See,
+    both,
+    container,
+    healthy,
+    main_with,
+    master,
+    pods,
+    seen,
+    trend,
+    workload,
+)
 from tests.unit.probe_fakes import free_ports, raw_server  # noqa: F401
 from tests.unit.test_inject import complete, env_of, first, ready, refusal, user_pod
 from tests.unit.test_observe_gather import FakeCluster, raw_pod
@@ -285,6 +299,17 @@ def test_the_start_of_the_leader_is_shown_and_not_of_one_that_stands_by():
     store = Case("StoreReady", "Serving", leads, spec=HA).status().store
     assert store is not None
     assert store.master_start == "2026-03-01T11:59:00Z"
+
+
+@pytest.mark.parametrize(("ready", "settled"), [(0, False), (1, True), (2, True)])
+def test_masters_that_stand_by_keep_no_probe_waiting(ready: int, settled: bool):
+    item = pool(HA)
+    observed = both(STAND_BY, workload(MASTER, ready=ready))(healthy(item))
+    digest = make_plan(item, observed, Settings()).schema
+    assert digest is not None
+    assert probe_settled(observed, digest.digest) == settled
+    replaced = workload(MASTER, ready=1, updated=1)(observed)
+    assert not probe_settled(replaced, digest.digest), "one of two is still of the former template"
 
 
 def test_memory_of_an_external_master_is_not_estimated():

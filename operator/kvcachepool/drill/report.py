@@ -13,6 +13,7 @@ LEGEND = (
     "excepted: without an answer, at an engine that the drill killed, until it answered again.",
     "longest without / longest: the longest request before the fault, and during and after it; stall: the difference.",
     "reuse again after: from the fault's end to the first reuse of a prompt stored after it.",
+    "keys lost: stored before the fault and gone at the end; in a pool that is nearly full, eviction takes some, too.",
 )
 
 

@@ -99,6 +99,7 @@ class Suite:
             if reused_after(loop.samples, 0) is None:
                 raise DrillError("nothing is reused even without a fault: see condition ReuseVerified")
             before = await ground.keys() if ground.shared else None
+            evicted = await ground.evictions() if ground.shared else None
             loop.release()
             began = loop.now
             async with fault.hold(ground):
@@ -107,11 +108,12 @@ class Suite:
             self.say(f"{fault.name}: the fault is over, {len(loop.samples)} requests so far")
             await until_reused(loop, ended, self.times.after, self.times.recovery)
             after = await ground.keys() if before is not None else None
+            evicted_since = await ground.evictions() if evicted is not None else None
             samples = list(loop.samples)
         lost = len(before - after) if before is not None and after is not None else None
-        row = judge(
-            Course(fault.name, samples, loop.kills, began, ended, len(before) if before is not None else None, lost)
-        )
+        evictions = evicted_since - evicted if evicted is not None and evicted_since is not None else None
+        keys = len(before) if before is not None else None
+        row = judge(Course(fault.name, samples, loop.kills, began, ended, keys, lost, evictions))
         if not await self._settled(ready):
             self.say(f"{fault.name}: not all pods were ready again after {self.times.recovery:g} s")
         return row

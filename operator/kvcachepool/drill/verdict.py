@@ -46,6 +46,8 @@ class Course:
     keys_before: int | None = None
     keys_lost: int | None = None
     """None: the store was not asked, or did not answer."""
+    evictions: int | None = None
+    """That the master made meanwhile; None when it does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,9 @@ class Row:
     """From the fault's end until a prompt that was stored after it was reused; None: it was not."""
     keys_before: int | None = None
     keys_lost: int | None = None
+    """Stored before the fault and gone at the end, evicted ones included."""
+    evictions: int | None = None
+    """That the master made meanwhile; negative when its count began anew."""
     detail: str = ""
 
     @property
@@ -115,6 +120,7 @@ def judge(course: Course) -> Row:
         reuse_after=reuse,
         keys_before=course.keys_before,
         keys_lost=course.keys_lost,
+        evictions=course.evictions,
         detail="; ".join(problems),
     )
 
