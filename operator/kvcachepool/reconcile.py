@@ -128,7 +128,7 @@ class Reconciler:
 
         announced = self._steps.announce(pool, plan)
         if announced is not None:  # else the API server refuses the pods of a new schema
-            self._cache.put(await self._cluster.apply_status(*key, pool.metadata.uid, announced.dump()))
+            await self._write(key, pool.metadata.uid, announced)
         outcome = await self._children.apply(key, pool.metadata.uid, plan.objects)
         if outcome.error is None:
             outcome.changed += await self._children.prune(key, pool.metadata.uid, plan.prune)
@@ -184,13 +184,22 @@ class Reconciler:
         undeclared = self._cluster.undeclared()
         if without(status.dump(), undeclared) == before.dump():
             return False
-        written = await self._cluster.apply_status(*key, metadata.uid, status.dump())
-        self._cache.put(written)
+        if not await self._write(key, metadata.uid, status):
+            return False
         for event in self._steps.transitions(before, status):
             logger.info("%s/%s: %s: %s", *key, event.reason, event.message)
             await self._post(key, metadata.uid, event.type, event.reason, event.message)
         for path in set(self._cluster.undeclared()) - set(undeclared):
             await self._post(key, metadata.uid, "Warning", "CRDOutdated", f"status.{'.'.join(path)} is lost: {REMEDY}")
+        return True
+
+    async def _write(self, key: Key, uid: str, status: PoolStatus) -> bool:
+        """Whether it was written. A pool that was deleted and made again during the pass keeps its own status: the API
+        server overlooks another uid in the apply of a status."""
+        current = self._cache.pool(key)
+        if current is None or current["metadata"].get("uid") != uid:
+            return False
+        self._cache.put(await self._cluster.apply_status(*key, uid, status.dump()))
         return True
 
     async def _post(

@@ -73,9 +73,9 @@ def api(own: ControlPlane) -> Api:
 @pytest.fixture
 def demo(api: Api, replicas: Replicas) -> Iterator[str]:
     """A pool that is looked after."""
-    code, _ = api.call("POST", POOLS, pool("demo", NAMESPACE))
+    code, made = api.call("POST", POOLS, pool("demo", NAMESPACE))
     assert code == 201
-    replicas.until(lambda: seen(api), 60, "the pool has a status")
+    replicas.until(lambda: seen(api) == made["metadata"]["generation"], 60, "the pool has a status of its own")
     yield "demo"
     api.call("DELETE", f"{POOLS}/demo")
     replicas.until(lambda: api.call("GET", f"{POOLS}/demo")[0] == 404, 60, "the pool is gone")
@@ -210,16 +210,18 @@ def test_rights_are_revoked_and_given_back(own: ControlPlane, api: Api, replicas
     given = roles()
     bindings = [item for item in given if item["kind"] in {"RoleBinding", "ClusterRoleBinding"}]
     own.kubectl.run("delete", "-f", "-", data=yaml.safe_dump_all(bindings))
-    for replica in replicas.all:
-        replica.link.cut()  # watches that are open would go on
-    generation = edit(api)
-    replicas.until(lambda: not replicas.leaders, TAKEOVER + SLACK, "nobody may renew the Lease")
-    for _ in range(15):
+    try:
         for replica in replicas.all:
-            replica.tend()
-        time.sleep(5)
-    assert seen(api) < generation
-    own.kubectl.apply(bindings)
+            replica.link.cut()  # watches that are open would go on
+        generation = edit(api)
+        replicas.until(lambda: not replicas.leaders, TAKEOVER + SLACK, "nobody may renew the Lease")
+        for _ in range(15):
+            for replica in replicas.all:
+                replica.tend()
+            time.sleep(5)
+        assert seen(api) < generation
+    finally:
+        own.kubectl.apply(bindings)
     took = replicas.until(lambda: seen(api) >= generation, AFTER_RIGHTS + SLACK, "the edit is seen")
     print({"rights given back": round(took), "starts": [replica.starts for replica in replicas.all]})
 

@@ -111,6 +111,20 @@ async def test_the_order_of_a_pass():
     assert rig.calls == ["observe", "plan", "apply", "prune", "status", "write status", "event", "verify"]
 
 
+async def test_a_pool_made_again_during_the_pass_keeps_its_own_status():
+    rig = Rig()
+    former = rig.raw
+
+    async def again(*_):
+        rig.raw = former | {"metadata": former["metadata"] | {"uid": "another"}}
+        return Outcome()
+
+    rig.reconciler._children.apply = again
+    await rig.reconciler.run(KEY)
+    assert "write status" not in rig.calls
+    assert "event" not in rig.calls
+
+
 async def test_a_stranded_engine_is_evicted_and_that_is_told():
     rig = Rig()
     await rig.reconciler.run(KEY)
