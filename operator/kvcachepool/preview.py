@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import yaml
+from pydantic import ValidationError
 
 from kvcachepool import constants
 from kvcachepool.api.parse import Invalid, parse_pool
@@ -45,7 +46,12 @@ def preview(manifest: str, settings: Settings, *, namespace: str = "default") ->
         metadata = raw.get("metadata")
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
             raise PreviewError("metadata.name is required, found none")
-        parsed = parse_pool(raw | {"metadata": {"namespace": namespace, "uid": "preview", **metadata}})
+        try:
+            parsed = parse_pool(raw | {"metadata": {"namespace": namespace, "uid": "preview", **metadata}})
+        except ValidationError as error:  # an API server lets no such metadata in
+            found = error.errors(include_url=False)[0]
+            field = ".".join(str(part) for part in found["loc"])
+            raise PreviewError(f"metadata.{field}: {found['msg']}, found {str(found['input'])[:64]!r}") from error
         if isinstance(parsed, Invalid):
             raise PreviewError("\n".join(finding.message for finding in parsed.findings))
         plan = make_plan(parsed, _MASTER_IS_READY, settings)

@@ -43,19 +43,24 @@ def parse_bytes(value: str | int) -> int:
 
 
 _AMOUNT = re.compile(r"^([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?$")
+_MOST = Decimal(2**63 - 1)
+"""What the API machinery caps amounts at."""
 _SMALL: dict[str, Decimal] = {"n": Decimal(10) ** -9, "u": Decimal(10) ** -6, "m": Decimal(10) ** -3}
 
 
 def parse_amount(value: str | int) -> Decimal:
-    """Any quantity of a resource as a plain number: `500m` of cpu, `2` devices, `1Gi` of memory. Raises ValueError."""
+    """Any quantity of a resource as a plain number: `500m` of cpu, `2` devices, `1Gi` of memory; capped as
+    Kubernetes does. Raises ValueError."""
     text = str(value).strip()
     match = _AMOUNT.match(text) if len(text) <= _LONGEST else None
     if match is None:
         raise ValueError(f"{text[:64]!r} is not a quantity such as 500m, 2 or 1Gi")
     number, suffix = Decimal(match[1]), match[2] or ""
     if suffix[:1] in {"e", "E"} and suffix[1:] and suffix != "Ei":
-        return number * Decimal(10) ** int(suffix[1:])
-    return number * (_SMALL | _SUFFIX)[suffix]
+        factor = Decimal(10) ** int(suffix[1:])
+    else:
+        factor = (_SMALL | _SUFFIX)[suffix]
+    return max(-_MOST, min(_MOST, number * factor))
 
 
 def format_bytes(value: int) -> str:

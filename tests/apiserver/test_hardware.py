@@ -100,7 +100,8 @@ def cluster(own_plane: ControlPlane, operator: Path) -> Iterator[Kubectl]:
     yield kubectl
     kubectl.run("delete", "kvpool", "--all", "--namespace=default")
     kubectl.run("delete", "nodes", "--all")
-    kubectl.run("delete", "deployments,services", "--selector=kvcachepool.io/pool", "--namespace=default")
+    kinds = "deployments,services,poddisruptionbudgets,networkpolicies"  # what the garbage collector would remove
+    kubectl.run("delete", kinds, "--selector=kvcachepool.io/pool", "--namespace=default")
 
 
 def add(kubectl: Kubectl, raw: dict[str, Any]) -> None:

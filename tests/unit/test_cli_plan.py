@@ -33,6 +33,13 @@ def test_plan_of_a_refused_pool_names_what_to_change() -> None:
     assert "spec.engines.extraArgs: -tp is not allowed" in result.output
 
 
+def test_plan_of_a_manifest_with_unusable_metadata_names_the_field() -> None:
+    manifest = MOONCAKE | {"metadata": {"name": "demo", "namespace": True}}
+    result = CliRunner().invoke(main, ["plan", "-"], input=yaml.safe_dump(manifest))
+    assert result.exit_code == 1
+    assert "metadata.namespace: Input should be a valid string, found 'True'" in result.output
+
+
 def test_plan_of_a_missing_file_says_so() -> None:
     result = CliRunner().invoke(main, ["plan", "/nowhere/pool.yaml"])
     assert result.exit_code == 1

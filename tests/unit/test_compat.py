@@ -72,6 +72,12 @@ def test_the_operators_builds_are_the_pinned_ones() -> None:
             ),
             "must be tests such as >=0.28,<0.29",
         ),
+        (
+            yaml.safe_dump(
+                {"knownBad": [{"engine": ">=1,", "effect": "warn", "problem": "it fails", "remedy": "wait", "issue": "a#1", **SOURCE}]}
+            ),
+            "must be tests such as >=0.28,<0.29, found ''",
+        ),
     ],
 )  # fmt: skip
 def test_a_fault_in_own_rows_says_where(text: str, where: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvcachepool.quantity import align_up, format_bytes, human_bytes, parse_bytes
+from kvcachepool.quantity import align_up, format_bytes, human_bytes, parse_amount, parse_bytes
 
 
 # InferenceX PR#2999 and vLLM's own parser: a size in another notation killed the engine at start.
@@ -60,3 +60,8 @@ def test_sizes_for_people_are_rounded() -> None:
     assert human_bytes(85899345920) == "80.0 GiB"
     assert human_bytes(1234) == "1.2 KiB"
     assert human_bytes(12) == "12 B"
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1e999", 2**63 - 1), ("-9999Ei", 1 - 2**63), ("2", 2)])
+def test_an_amount_is_capped_as_by_the_api_machinery(text: str, expected: int) -> None:
+    assert parse_amount(text) == expected
