@@ -65,6 +65,7 @@ def test_the_operators_builds_are_the_pinned_ones() -> None:
         ("cudaVersion: []", "own.yaml: cudaVersion: Extra inputs"),
         (yaml.safe_dump({"cudaVersions": [{"major": 14, "minDriver": 0, "minCapability": "8.0", **SOURCE}]}), "minDriver"),
         (yaml.safe_dump({"gpuClasses": [{"products": "(", "dataCenter": True, **SOURCE}]}), "must be a regular expression"),
+        (yaml.safe_dump({"gpuClasses": [{"products": "A[0---9]", "dataCenter": True, **SOURCE}]}), "must be a regular expression"),
         (yaml.safe_dump({"engineBuilds": [{"image": "x", "engine": "1", "cuda": "cu12", **SOURCE}]}), "must be a CUDA version"),
         (
             yaml.safe_dump(

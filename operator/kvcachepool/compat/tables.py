@@ -6,6 +6,7 @@ keys hold YAML of the same form, so that a new engine image needs no new operato
 
 import datetime
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
@@ -31,8 +32,10 @@ def _specifier(text: str) -> str:
 
 def _pattern(text: str) -> str:
     try:
-        re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of a pattern that a later Python reads otherwise
+            re.compile(text)
+    except (re.error, OverflowError, RecursionError, Warning) as error:
         raise ValueError(f"must be a regular expression, found {text[:64]!r}") from error
     if len(text) > _LONGEST_PATTERN or len(re.findall(r"[*+{]", text)) > _MOST_REPEATS or re.search(r"\)[*+{]", text):
         raise ValueError(
