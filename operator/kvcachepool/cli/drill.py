@@ -1,13 +1,12 @@
 """`kvcachepool drill`: breaks parts of a pool on purpose, and reports what requests noticed."""
 
 import asyncio
-import random
-import secrets
-import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+
+from kvcachepool.cli.session import session, unpredictable
 
 _OPTIONS = (
     click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pool."),
@@ -104,31 +103,19 @@ def _arguments(options: dict[str, Any]) -> list[str]:
 
 
 async def _in_pool(namespace: str, name: str, chosen: Sequence[Any], options: dict[str, Any]) -> list[Any]:
-    from kvcachepool.cluster import Cluster, connect
     from kvcachepool.drill.ground import Ground, find_pool
     from kvcachepool.drill.loop import Asker, Pace
     from kvcachepool.drill.suite import Suite, Times
-    from kvcachepool.observe.http import HttpReader
 
-    task = asyncio.current_task()
-    assert task is not None
-    # a Job that is deleted ends a fault that is being held
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    client = await connect()
-    try:
-        cluster = Cluster(client)
-        async with HttpReader() as http:
-            found = await find_pool(cluster, namespace, name)
-            model = found.spec.model.served_name or found.spec.model.id
-            rng = random.Random(secrets.randbits(128))  # noqa: S311 - unpredictable, so that no prompt was ever sent
-            asker = Asker(http.session, model, rng, options["deadline"])
-            suite = Suite(
-                Ground(cluster, http, asker, found), options["prompt_tokens"], Pace(),
-                Times(recovery=options["recovery"]), say=lambda text: click.echo(text, err=True),
-            )  # fmt: skip
-            return await suite.run(chosen)
-    finally:
-        await client.close()  # type: ignore[no-untyped-call]
+    async with session() as (cluster, http):
+        found = await find_pool(cluster, namespace, name)
+        model = found.spec.model.served_name or found.spec.model.id
+        asker = Asker(http.session, model, unpredictable(), options["deadline"])
+        suite = Suite(
+            Ground(cluster, http, asker, found), options["prompt_tokens"], Pace(),
+            Times(recovery=options["recovery"]), say=lambda text: click.echo(text, err=True),
+        )  # fmt: skip
+        return await suite.run(chosen)
 
 
 def _report(rows: Sequence[Any], output: str) -> None:

@@ -1,14 +1,13 @@
 """`kvcachepool negative`: proves that engines which differ in the cache schema do not read each other's blocks."""
 
 import asyncio
-import random
-import secrets
-import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import click
+
+from kvcachepool.cli.session import session, unpredictable
 
 _OPTIONS = (
     click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pool."),
@@ -130,31 +129,20 @@ def _engine(url: str, option: str) -> Any:
 
 
 async def _in_pool(namespace: str, name: str, chosen: Sequence[Any], options: dict[str, Any]) -> list[Any]:
-    from kvcachepool.cluster import Cluster, connect
     from kvcachepool.negative.arms import Asker
     from kvcachepool.negative.cases import Options
     from kvcachepool.negative.suite import Suite, ground
-    from kvcachepool.observe.http import HttpReader
 
-    task = asyncio.current_task()
-    assert task is not None
-    # a Job that is deleted takes its engine along
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    client = await connect()
-    try:
-        cluster = Cluster(client)
-        async with HttpReader() as http:
-            found = await ground(cluster, namespace, name)
-            model, schema = found.pool.spec.model, found.pool.spec.schema_
-            asker = Asker(
-                http, model.served_name or model.id, options["prompt_tokens"], max(schema.block_size, 64),
-                options["deadline"], _rng(),
-            )  # fmt: skip
-            weights = Options(options["other_weights"], options["other_revision"])
-            suite = Suite(cluster, asker, found, weights, say=lambda text: click.echo(text, err=True))
-            return await suite.run(chosen, raw=options["raw"])
-    finally:
-        await client.close()  # type: ignore[no-untyped-call]
+    async with session() as (cluster, http):
+        found = await ground(cluster, namespace, name)
+        model, schema = found.pool.spec.model, found.pool.spec.schema_
+        asker = Asker(
+            http, model.served_name or model.id, options["prompt_tokens"], max(schema.block_size, 64),
+            options["deadline"], unpredictable(),
+        )  # fmt: skip
+        weights = Options(options["other_weights"], options["other_revision"])
+        suite = Suite(cluster, asker, found, weights, say=lambda text: click.echo(text, err=True))
+        return await suite.run(chosen, raw=options["raw"])
 
 
 async def _two(writer: Any, reader: Any, options: dict[str, Any]) -> Any:
@@ -166,17 +154,17 @@ async def _two(writer: Any, reader: Any, options: dict[str, Any]) -> Any:
     field, changed_to, prefix = options["field"], options["changed_to"], not options["raw"]
     async with HttpReader() as http:
         asker = Asker(
-            http, options["model"], options["prompt_tokens"], options["block_size"], options["deadline"], _rng()
+            http,
+            options["model"],
+            options["prompt_tokens"],
+            options["block_size"],
+            options["deadline"],
+            unpredictable(),
         )
         try:
             return judge(field, field, changed_to, await try_case(asker, writer, reader), prefix=prefix)
         except RequestError as error:
             return Row(field, field, changed_to, prefix, NOT_RUN, detail=str(error))
-
-
-def _rng() -> random.Random:
-    """Unpredictable, so that no prompt was ever sent before."""
-    return random.Random(secrets.randbits(128))  # noqa: S311
 
 
 def _report(rows: Sequence[Any], output: str) -> None:

@@ -1,0 +1,36 @@
+"""What commands that work in a pool share: a connection that ends well, and prompts that nobody sent before."""
+
+import asyncio
+import random
+import secrets
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvcachepool.cluster import Cluster
+    from kvcachepool.observe.http import HttpReader
+
+
+@asynccontextmanager
+async def session() -> AsyncIterator[tuple["Cluster", "HttpReader"]]:
+    """The API server, and a client for engines and master. SIGTERM cancels the task, so that a Job that is deleted ends
+    what it has begun."""
+    from kvcachepool.cluster import Cluster, connect
+    from kvcachepool.observe.http import HttpReader
+
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    client = await connect()
+    try:
+        async with HttpReader() as http:
+            yield Cluster(client), http
+    finally:
+        await client.close()  # type: ignore[no-untyped-call]
+
+
+def unpredictable() -> random.Random:
+    """Whatever it draws was drawn by nobody before."""
+    return random.Random(secrets.randbits(128))  # noqa: S311
