@@ -43,14 +43,14 @@ def restart_by_eviction(pool: KVCachePool, observed: Observed) -> MasterRestart 
     cordoned = {node.name for node in observed.nodes or () if node.cordoned}
     if pods[0].node not in cordoned:
         return None
-    restart = MasterRestart(content_hash([pods[0].uid, "eviction"]), evicted_from=pods[0].node)
+    restart = MasterRestart(_eviction(pods[0]), evicted_from=pods[0].node)
     return None if _approved(pool, restart) else restart
 
 
 def eviction_approved(pool: KVCachePool, observed: Observed) -> bool:
     """Whether the user has approved that the present pod of the master, or the one that leads, leaves its node."""
     approved = pool.metadata.annotations.get(constants.ANNOTATION_APPROVE, "")
-    return any(content_hash([p.uid, "eviction"]) == approved for p in observed.members(constants.MASTER) if p.ready)
+    return any(_eviction(p) == approved for p in observed.members(constants.MASTER) if p.ready)
 
 
 def index_lives(pool: KVCachePool, observed: Observed) -> bool:
@@ -71,6 +71,11 @@ def _seen_by_clients(spec: Mapping[str, Any]) -> tuple[Any, ...]:
 def _living(observed: Observed) -> list[PodFacts]:
     pods = observed.members(constants.MASTER)
     return [pod for pod in pods if pod.ready or (pod.main is not None and pod.main.running)]
+
+
+def _eviction(pod: PodFacts) -> str:
+    """The name of that pod's eviction."""
+    return content_hash([pod.uid, "eviction"])
 
 
 def _approved(pool: KVCachePool, restart: MasterRestart) -> bool:

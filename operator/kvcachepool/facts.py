@@ -98,6 +98,11 @@ class PodFacts:
     """First actionable line of the crashed container's log, once it was fetched."""
 
     @property
+    def ended(self) -> bool:
+        """Whether its containers have stopped for good: it holds no device any more."""
+        return self.phase in {"Failed", "Succeeded"}
+
+    @property
     def main(self) -> ContainerFacts | None:
         """The engine's, store's or master's container."""
         found = [c for c in self.containers if not c.init]

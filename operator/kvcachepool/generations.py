@@ -24,7 +24,6 @@ from kvcachepool.facts import Observed, PodFacts, WorkloadFacts
 
 RESTARTS: Final = 3
 """An engine of the current generation that is ready but was restarted so often is not well: it comes and goes."""
-_ENDED: Final = frozenset({"Failed", "Succeeded"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def _generation(observed: Observed, workload: WorkloadFacts) -> Generation:
     pods = [
         p
         for p in observed.pods
-        if p.component == constants.ENGINE and p.owned and p.digest == workload.digest and p.phase not in _ENDED
+        if p.component == constants.ENGINE and p.owned and p.digest == workload.digest and not p.ended
     ]
     staying = [p for p in pods if not p.deleting]
     ready = sum(p.ready for p in staying)

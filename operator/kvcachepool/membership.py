@@ -39,7 +39,6 @@ AGREE: Final = (
 number of blocks, may differ between engines."""
 
 _SEED: Final = "PYTHONHASHSEED"
-_ENDED: Final = frozenset({"Failed", "Succeeded"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ class Expected:
 
 def members(expected: Expected, observed: Observed) -> tuple[Member, ...]:
     """Users' own pods, by name."""
-    found = (p for p in observed.pods if not p.owned and not p.component and not p.deleting and p.phase not in _ENDED)
+    found = (p for p in observed.pods if not p.owned and not p.component and not p.deleting and not p.ended)
     reference = _reference(expected.schema, observed)
     return tuple(_member(expected, pod, observed.engines.get(pod.name), reference) for pod in sorted(found, key=_name))
 

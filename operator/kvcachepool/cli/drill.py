@@ -1,12 +1,12 @@
 """`kvcachepool drill`: breaks parts of a pool on purpose, and reports what requests noticed."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from kvcachepool.cli.session import session, unpredictable
+from kvcachepool.cli.session import print_manifests, session, unpredictable, with_options
 
 _OPTIONS = (
     click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pool."),
@@ -21,10 +21,7 @@ _OPTIONS = (
 """What `pool` and `job` have in common."""
 
 
-def _drill_options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+_drill_options = with_options(_OPTIONS)
 
 
 @click.group()
@@ -70,13 +67,10 @@ def pool(name: str, namespace: str, **options: Any) -> None:
 @click.option("--image-pull-policy", default="")
 def job(name: str, namespace: str, image: str, image_pull_policy: str, **options: Any) -> None:
     """Print the manifests of a Job that runs drills in the pool NAME."""
-    import yaml
-
     from kvcachepool.drill.job import manifests
 
     _chosen(name, options)
-    documents = manifests(name, namespace, image, _arguments(options), image_pull_policy)
-    click.echo("---\n".join(yaml.safe_dump(document, sort_keys=False) for document in documents), nl=False)
+    print_manifests(manifests(name, namespace, image, _arguments(options), image_pull_policy))
 
 
 def _chosen(name: str, options: dict[str, Any]) -> list[Any]:

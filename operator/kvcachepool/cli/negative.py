@@ -1,13 +1,13 @@
 """`kvcachepool negative`: proves that engines which differ in the cache schema do not read each other's blocks."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import click
 
-from kvcachepool.cli.session import session, unpredictable
+from kvcachepool.cli.session import print_manifests, session, unpredictable, with_options
 
 _OPTIONS = (
     click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pool."),
@@ -22,10 +22,7 @@ _OPTIONS = (
 """What `pool` and `job` have in common."""
 
 
-def _pool_options(command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+_pool_options = with_options(_OPTIONS)
 
 
 @click.group()
@@ -71,13 +68,10 @@ def pool(name: str, namespace: str, **options: Any) -> None:
 @click.option("--image-pull-policy", default="")
 def job(name: str, namespace: str, image: str, image_pull_policy: str, **options: Any) -> None:
     """Print the manifests of a Job that runs the suite in the pool NAME."""
-    import yaml
-
     from kvcachepool.negative.job import manifests
 
     _chosen(options["wanted"])
-    documents = manifests(name, namespace, image, _arguments(options), image_pull_policy)
-    click.echo("---\n".join(yaml.safe_dump(document, sort_keys=False) for document in documents), nl=False)
+    print_manifests(manifests(name, namespace, image, _arguments(options), image_pull_policy))
 
 
 @negative.command()

@@ -4,9 +4,11 @@ import asyncio
 import random
 import secrets
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 if TYPE_CHECKING:
     from kvcachepool.cluster import Cluster
@@ -34,3 +36,23 @@ async def session() -> AsyncIterator[tuple["Cluster", "HttpReader"]]:
 def unpredictable() -> random.Random:
     """Whatever it draws was drawn by nobody before."""
     return random.Random(secrets.randbits(128))  # noqa: S311
+
+
+def with_options(
+    options: Sequence[Callable[[Callable[..., None]], Callable[..., None]]],
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command several options at once, in this order."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def print_manifests(manifests: Iterable[Any]) -> None:
+    """As YAML documents."""
+    import yaml
+
+    click.echo("---\n".join(yaml.safe_dump(manifest, sort_keys=False) for manifest in manifests), nl=False)

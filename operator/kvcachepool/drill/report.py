@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from kvcachepool.drill.verdict import FAILED, NOT_RUN, Row
+from kvcachepool.status.text import columns
 
 _HEAD = (
     "drill", "verdict", "requests", "failed", "wrong", "excepted", "fault held", "longest without", "longest",
@@ -20,8 +21,7 @@ LEGEND = (
 def table(rows: Sequence[Row]) -> str:
     """Aligned columns, the legend, details, and a sentence."""
     lines = [tuple(cell.upper() for cell in _HEAD), *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    text = columns(lines)
     details = [f"{row.drill}: {row.detail}" for row in rows if row.detail]
     return "\n".join([*text, "", *LEGEND, *([""] if details else []), *details, "", conclusion(rows)])
 

@@ -3,7 +3,8 @@
 import json
 from collections.abc import Sequence
 
-from kvcachepool.negative.verdict import MEANING, Row
+from kvcachepool.negative.verdict import MEANING, NOT_RUN, Row
+from kvcachepool.status.text import columns
 
 _HEAD = ("FIELD", "CHANGED TO", "PREFIX", "REUSED", "ANSWER", "VERDICT")
 
@@ -11,8 +12,7 @@ _HEAD = ("FIELD", "CHANGED TO", "PREFIX", "REUSED", "ANSWER", "VERDICT")
 def table(rows: Sequence[Row]) -> str:
     """Aligned columns, then what the verdicts mean and details of what could not be tried."""
     lines = [_HEAD, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    text = columns(lines)
     verdicts = dict.fromkeys(row.verdict for row in rows)
     text += ["", *(f"{verdict}: {MEANING[verdict]}" for verdict in verdicts)]
     details = [f"{row.case}{'' if row.prefix else ' (raw)'}: {row.detail}" for row in rows if row.detail]
@@ -27,7 +27,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def conclusion(rows: Sequence[Row]) -> str:
     """One sentence."""
-    tried = [row for row in rows if row.prefix and row.verdict != "not run"]
+    tried = [row for row in rows if row.prefix and row.verdict != NOT_RUN]
     failed = [row for row in rows if row.failed]
     if failed:
         return f"FAILED: {len(failed)} of {len(tried)} cases are not isolated: {', '.join(row.case for row in failed)}."
@@ -45,4 +45,4 @@ def document(rows: Sequence[Row]) -> str:
 
 def passed(rows: Sequence[Row]) -> bool:
     """Whether at least one case with the digest was tried, and none failed."""
-    return any(row.prefix and row.verdict != "not run" for row in rows) and not any(row.failed for row in rows)
+    return any(row.prefix and row.verdict != NOT_RUN for row in rows) and not any(row.failed for row in rows)

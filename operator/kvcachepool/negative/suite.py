@@ -152,7 +152,7 @@ class _Running:
             pod = pod_facts(raw or {"metadata": {"name": self._name}})
             if pod.ready and pod.ip:
                 return Engine(pod.name, pod.ip, pod.port)
-            if pod.phase in {"Failed", "Succeeded"}:
+            if pod.ended:
                 raise NotStartedError(f"the engine ended: {await self._last_line()}")
             why = pod.unschedulable or next((c.waiting_message for c in pod.containers if c.waiting_message), why)
             await asyncio.sleep(self._suite.poll_seconds)

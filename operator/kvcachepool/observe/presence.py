@@ -19,7 +19,7 @@ class Presence:
         self, owners: Iterable[PodFacts], master: MasterFacts | None, now: float
     ) -> tuple[Mapping[str, str], Mapping[str, int]]:
         """(`Observed.departed`, `Observed.absent`). `owners` are all pods that have, or will have, a segment."""
-        present = [pod for pod in owners if pod.ip and pod.phase not in {"Failed", "Succeeded"}]
+        present = [pod for pod in owners if pod.ip and not pod.ended]
         hosts = {pod.ip: pod.name for pod in present}
         self._departed |= {ip: name for ip, name in self._members.items() if ip not in hosts}
         self._members = hosts

@@ -13,7 +13,6 @@ from kvcachepool.facts import EngineFacts, Observed, PodFacts, Segment, Workload
 from kvcachepool.plan_types import Plan
 from kvcachepool.render.rollout import other_template
 
-_ENDED = frozenset({"Failed", "Succeeded"})
 """Phases of pods that stay only as a record: an evicted pod has been replaced already."""
 
 
@@ -64,7 +63,7 @@ class Context:
 
     def members(self, component: str) -> tuple[PodFacts, ...]:
         """Pods of the component that are neither ended nor being deleted, by name."""
-        pods = (p for p in self.observed.members(component) if p.phase not in _ENDED)
+        pods = (p for p in self.observed.members(component) if not p.ended)
         return tuple(sorted(pods, key=lambda p: p.name))
 
     @property

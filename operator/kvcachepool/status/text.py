@@ -1,7 +1,7 @@
 """Pieces of messages: short, the same at every pass, and without secrets."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kvcachepool.credentials import redact
@@ -56,6 +56,12 @@ def listing(items: Iterable[str], limit: int = 3) -> str:
     names = sorted(set(items))
     shown = ", ".join(names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines whose cells stand below each other."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def plural(count: int, noun: str) -> str:
