@@ -13,10 +13,11 @@ from kubernetes.aio.config import load_kube_config
 
 from kvcachepool.cluster import Cluster
 from kvcachepool.drill.faults import Fault
-from kvcachepool.drill.ground import Ground, find_pool
+from kvcachepool.drill.ground import Ground
 from kvcachepool.drill.loop import Asker
 from kvcachepool.drill.suite import Suite
 from kvcachepool.drill.verdict import Row
+from kvcachepool.lookup import find_pool
 from kvcachepool.observe.http import HttpReader
 
 DEADLINE = 90.0

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 from e2e.harness import processes
 from e2e.harness.kube import Json, Kube
 from kvcachepool import constants
 from kvcachepool.drill.faults import Fault
-from kvcachepool.drill.ground import DrillError, Ground
+from kvcachepool.drill.ground import Ground
+from kvcachepool.lookup import CannotRunError
 
 HELD = 20.0
 """Seconds of a fault that lasts: longer than the time after which the master drops a silent member (10 s)."""
@@ -49,16 +50,15 @@ class HostFaults:
         return {fault.name: fault for fault in found}
 
     def pods(self, ground: Ground, component: str) -> list[Json]:
-        """Running pods of the pool's component."""
-        selector = f"kvcachepool.io/pool={ground.pool.metadata.name},kvcachepool.io/component={component}"
-        found = self._kube.items("pods", "-n", ground.namespace, "-l", selector)
-        return [pod for pod in found if processes.container_processes(pod, component)]
+        """Running pods of the pool's component; of several masters the one that leads, which alone is ready."""
+        found = running(self._kube, ground.namespace, ground.pool.metadata.name, component)
+        return sorted(found, key=lambda pod: not all(c["ready"] for c in pod["status"]["containerStatuses"]))
 
     async def pod(self, ground: Ground, component: str) -> Json:
-        """The first one. Raises DrillError."""
+        """The first one. Raises CannotRunError."""
         found = await asyncio.to_thread(self.pods, ground, component)
         if not found:
-            raise DrillError(f"no {component} runs")
+            raise CannotRunError(f"no {component} runs")
         return found[0]
 
     def _kill(self, component: str) -> Hold:
@@ -83,18 +83,9 @@ class HostFaults:
     @asynccontextmanager
     async def _cut_off(self, ground: Ground) -> AsyncIterator[None]:
         """Only members are cut off: the kubelet still reaches the master and does not restart it."""
-        master = await self.pod(ground, constants.MASTER)
         members = [pod for kind in (constants.ENGINE, constants.STORE) for pod in self.pods(ground, kind)]
-        rules = [["INPUT", "-s", pod["status"]["podIP"], "-j", "DROP"] for pod in members]
-        done: list[list[str]] = []
-        try:
-            for rule in rules:
-                _in_network_of(master, constants.MASTER, "iptables", "-w", "-I", *rule)
-                done.append(rule)
+        with cut_off([await self.pod(ground, constants.MASTER)], members):
             yield
-        finally:
-            for rule in done:
-                _in_network_of(master, constants.MASTER, "iptables", "-w", "-D", *rule, check=False)
 
     @asynccontextmanager
     async def _slow(self, ground: Ground) -> AsyncIterator[None]:
@@ -118,6 +109,28 @@ class HostFaults:
         finally:
             run("scale", *_DNS, "--replicas=1")
             await asyncio.to_thread(run, "rollout", "status", *_DNS, "--timeout=120s")
+
+
+def running(kube: Kube, namespace: str, pool: str, component: str) -> list[Json]:
+    """Pods of the component whose container runs."""
+    selector = f"kvcachepool.io/pool={pool},kvcachepool.io/component={component}"
+    found = kube.items("pods", "-n", namespace, "-l", selector)
+    return [pod for pod in found if processes.container_processes(pod, component)]
+
+
+@contextmanager
+def cut_off(masters: Sequence[Json], members: Sequence[Json]) -> Iterator[None]:
+    """Within the context the masters get no packet of these members."""
+    rules = [(master, ["INPUT", "-s", pod["status"]["podIP"], "-j", "DROP"]) for master in masters for pod in members]
+    done: list[tuple[Json, list[str]]] = []
+    try:
+        for master, rule in rules:
+            _in_network_of(master, constants.MASTER, "iptables", "-w", "-I", *rule)
+            done.append((master, rule))
+        yield
+    finally:
+        for master, rule in done:
+            _in_network_of(master, constants.MASTER, "iptables", "-w", "-D", *rule, check=False)
 
 
 def _in_network_of(pod: Json, container: str, *command: str, check: bool = True) -> None:

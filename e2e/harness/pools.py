@@ -66,6 +66,7 @@ def tiny_engines(images: dict[str, str], *, version: str, **fields: Any) -> Json
         "imagePullPolicy": "Never",
         "engineMemory": "2Gi",
         "shmSize": "256Mi",
+        "startupSeconds": 300,
         "shutdownSeconds": 10,
         "preflight": False,  # it would find neither a GPU driver nor CUDA
         "extraArgs": [*ENGINE_ARGS, CACHE_ARG],

@@ -63,6 +63,10 @@ class Children:
         """Applies `objects` in order for the pool `key` of that uid; stops at the first that fails, because
         later ones may stand on it."""
         outcome = Outcome()
+        try:
+            await self._remove_left_overs(key, uid)
+        except ApiError as error:
+            return Outcome(failed="children of a former pool", error=error)
         for obj in objects:
             name = f"{obj['kind']}/{obj['metadata']['name']}"
             try:
@@ -104,6 +108,36 @@ class Children:
         )
         return live is None or live["metadata"]["resourceVersion"] != applied["metadata"]["resourceVersion"]
 
+    async def _remove_left_overs(self, key: Key, uid: str) -> None:
+        """Deletes what a former pool of this name has left; then raises a 409, since it is made again when it is gone.
+
+        The garbage collector would delete it, too, but for half a minute after the CRD was installed it does not yet
+        know of pools. That the pool of `uid` is the present one is asked anew: in a pass over one that has just been
+        replaced, the children of the new pool look like those of a former one.
+        """
+        left = [live for live in self._cache.children(key).values() if _of_another(live, key[1], uid)]
+        if not left:
+            return
+        present = await self._cluster.get(constants.KIND, *key)
+        if present is None or present["metadata"]["uid"] != uid:
+            raise ApiError(409, f"{constants.KIND} {key[1]} was replaced meanwhile", retry=True)
+        for live in left:
+            if not live["metadata"].get("deletionTimestamp"):
+                await self._cluster.delete(live["kind"], key[0], live["metadata"]["name"], live["metadata"]["uid"])
+        names = ", ".join(sorted(f"{live['kind']} {live['metadata']['name']}" for live in left))
+        raise ApiError(409, f"deleted what a former {constants.KIND} of this name has left: {names}", retry=True)
+
+
+def _of_another(live: Object, name: str, uid: str) -> bool:
+    """Whether a pool of that name, but of another uid, controls the object."""
+    owner = _controller(live)
+    return owner.get("kind") == constants.KIND and owner.get("name") == name and owner.get("uid") != uid
+
+
+def _controller(live: Object) -> Mapping[str, Any]:
+    owners = live["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), {})
+
 
 def _require_ours(live: Object, uid: str) -> None:
     """Raises a 409 when the object is not controlled by the pool of that uid."""
@@ -113,8 +147,7 @@ def _require_ours(live: Object, uid: str) -> None:
         raise ApiError(409, f"{what} is being deleted; it is made again when it is gone", retry=True)
     if owner == uid:
         return
-    owners = live["metadata"].get("ownerReferences") or ()
-    if any(o.get("kind") == constants.KIND and o.get("controller") for o in owners):
+    if _controller(live).get("kind") == constants.KIND:
         raise ApiError(409, f"{what} belongs to another {constants.KIND} and is expected to go with it", retry=True)
     raise ApiError(
         409,

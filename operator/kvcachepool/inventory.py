@@ -4,21 +4,19 @@ For pools the very match of the operator's passes is used, as if no engine exist
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from kvcachepool import constants
 from kvcachepool.api import KVCachePool
 from kvcachepool.api.parse import parse_pool
 from kvcachepool.compat.tables import Tables
-from kvcachepool.facts import NodeFacts, Object, Observed, PodFacts
+from kvcachepool.facts import NodeFacts, Object
 from kvcachepool.hardware import labels
 from kvcachepool.hardware.stages import STAGES, is_gpu, is_network
 from kvcachepool.plan import make_plan
+from kvcachepool.preview import STARTED
 from kvcachepool.quantity import human_bytes
 from kvcachepool.settings import Settings
-
-_MASTER_IS_READY = PodFacts(name="master", uid="", component=constants.MASTER, digest="", ready=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ def _answers(raw: Object, nodes: Sequence[NodeFacts], tables: Tables) -> tuple[t
     key = (pool.metadata.namespace, pool.metadata.name)
     if not isinstance(pool, KVCachePool):
         return key, dict.fromkeys((node.name for node in nodes), f"refused: {pool.findings[0].message}")
-    plan = make_plan(pool, Observed(pods=(_MASTER_IS_READY,), nodes=tuple(nodes), tables=tables), Settings())
+    plan = make_plan(pool, replace(STARTED, nodes=tuple(nodes), tables=tables), Settings())
     if plan.hardware is None or plan.hardware.engine.fit is None:
         return key, dict.fromkeys((node.name for node in nodes), f"refused: {plan.findings[0].message}")
     fit = plan.hardware.engine.fit

@@ -12,11 +12,12 @@ from kvcachepool.facts import Observed, PodFacts
 from kvcachepool.plan import make_plan
 from kvcachepool.settings import Settings
 
-_MASTER_IS_READY = Observed(
+STARTED = Observed(
     pods=(PodFacts(name="master", uid="", component=constants.MASTER, digest="", ready=True),),
     leader_worker_sets=True,
 )
-"""Engines are part of the preview: the store is taken as started, and LeaderWorkerSet as installed."""
+"""What a plan without a cluster stands on: the store is taken as started, so that engines are part of it, and
+LeaderWorkerSet as installed."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -54,7 +55,7 @@ def preview(manifest: str, settings: Settings, *, namespace: str = "default") ->
             raise PreviewError(f"metadata.{field}: {found['msg']}, found {str(found['input'])[:64]!r}") from error
         if isinstance(parsed, Invalid):
             raise PreviewError("\n".join(finding.message for finding in parsed.findings))
-        plan = make_plan(parsed, _MASTER_IS_READY, settings)
+        plan = make_plan(parsed, STARTED, settings)
         if plan.findings:
             raise PreviewError("\n".join(finding.message for finding in plan.findings))
         for obj in plan.objects:

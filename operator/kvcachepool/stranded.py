@@ -19,8 +19,6 @@ _REFUSED_KEYS: Final = 20
 lasts as long as `clientTtlSeconds`, at most ten minutes by the API."""
 _LOOPING_SECONDS: Final = 60
 _ROOM: Final = 0.97
-_SETTLED_SECONDS: Final = 3600
-"""An engine that runs for less is not restarted: a restart that did not help is not repeated at once."""
 
 
 def stranded(pool: KVCachePool, observed: Observed) -> Mapping[str, str]:
@@ -49,7 +47,8 @@ def looping(pool: KVCachePool, observed: Observed) -> Mapping[str, float]:
 
 
 def next_to_restart(pool: KVCachePool, observed: Observed) -> PodFacts | None:
-    """The engine to evict now; None while another one is not ready, or where the spec does not allow it."""
+    """The engine to evict now; None while another one is not ready, or where the spec does not allow it. One that runs
+    for less than an engine may take to start is left alone: a restart that did not help is not repeated at once."""
     if pool.spec.engines.restart_when_stranded != "OneAtATime":
         return None
     engines = observed.members(constants.ENGINE)
@@ -58,7 +57,8 @@ def next_to_restart(pool: KVCachePool, observed: Observed) -> PodFacts | None:
     if len(engines) < pool.spec.engines.replicas or not all(pod.ready for pod in engines):
         return None
     ill = {*stranded(pool, observed), *looping(pool, observed)}
-    found = (pod for pod in engines if pod.owned and pod.name in ill and _runs(observed, pod) >= _SETTLED_SECONDS)
+    settled = pool.spec.engines.startup_seconds
+    found = (pod for pod in engines if pod.owned and pod.name in ill and _runs(observed, pod) >= settled)
     return min(found, key=lambda pod: pod.name, default=None)
 
 

@@ -273,7 +273,8 @@ def test_an_operator_that_was_away_meets_what_happened(api: Api, replicas: Repli
         replicas.until(lambda name=name: "--by_hand=1" not in args(name), 30, "what was done by hand is undone")
     service = f"/api/v1/namespaces/{NAMESPACE}/services/demo-master"
     replicas.until(lambda: api.call("GET", service)[0] == 200, 30, "the Service is back")
-    replicas.until(lambda: api.call("GET", f"{children}/leaving-master")[0] == 404, 60, "the deleted pool's are gone")
+    gone = lambda: api.call("GET", f"{children}/leaving-master")[0] == 404  # noqa: E731
+    replicas.until(gone, 60 + SLACK, "the deleted pool's are gone: the garbage collector's work")
     homogeneous = condition("SchemaHomogeneous")
     assert homogeneous["status"] != "True"
     assert "stray" in homogeneous["message"]

@@ -14,11 +14,12 @@ from kvcachepool import constants
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.cli import main
 from kvcachepool.drill.faults import FAULTS, Fault
-from kvcachepool.drill.ground import DrillError, Ground, find_pool
+from kvcachepool.drill.ground import Ground
 from kvcachepool.drill.loop import Asker, Pace
 from kvcachepool.drill.report import document, markdown, passed, table
 from kvcachepool.drill.suite import Suite, Times
 from kvcachepool.drill.verdict import FAILED, NOT_RUN, PASSED, Course, Row, Sample, excepted, judge
+from kvcachepool.lookup import CannotRunError, find_pool
 from kvcachepool.observe.http import HttpReader
 from kvcachepool.render.deployment import workload_name
 from tests.pools import MOONCAKE, NATIVE, merged, pool
@@ -266,7 +267,7 @@ async def test_where_nothing_can_be_proved_nothing_is_broken(how: dict[str, Any]
         for engine in made:
             for name, value in how.items():
                 setattr(engine, name, value)
-        with pytest.raises(DrillError, match=says):
+        with pytest.raises(CannotRunError, match=says):
             await suite.run([FAULTS["store-deleted"]])
         assert api.deleted == []
 

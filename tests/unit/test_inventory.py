@@ -57,6 +57,9 @@ def test_pools_fit_or_say_why_not() -> None:
     assert rows[0].pools["team-a/unreadable"].startswith("refused: spec.schema.blockSize")
     assert rows[0].pools["team-a/refused"].startswith("refused: spec.engines.extraArgs")
     assert rows[0].pools["team-b/other"] == f"another nvidia.com/gpu.product than {L4} (found {H100})"
+    spread = raw({"schema": {"parallelism": {"tensor": 2}}, "engines": {"nodesPerEngine": 2}}, name="spread")
+    (found,) = inventory([node("a")], [spread], BUILT_IN)
+    assert found.pools["team-a/spread"] == "yes", "whether LeaderWorkerSet is installed is nothing of a node"
     assert json.loads(json.dumps([found.dump() for found in rows]))[0]["pools"]["team-a/good"] == "yes"
 
 

@@ -14,11 +14,12 @@ from kvcachepool import constants
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.cli import main
 from kvcachepool.facts import Observed
+from kvcachepool.lookup import CannotRunError
 from kvcachepool.negative.arms import Asker, Engine, try_case
 from kvcachepool.negative.cases import BY_NAME, CASES, Options, Skipped, Variant, variant
 from kvcachepool.negative.pods import engine_pod, variant_schema
 from kvcachepool.negative.report import document, passed, table
-from kvcachepool.negative.suite import Suite, SuiteError, ground
+from kvcachepool.negative.suite import Suite, ground
 from kvcachepool.negative.verdict import FAILS, HANGS, ISOLATED, NOT_RUN, SHARED, UNSOUND, WRONG, Row, Seen, judge
 from kvcachepool.observe.http import HttpReader
 from kvcachepool.plan import make_plan
@@ -335,7 +336,7 @@ async def test_a_killed_run_leaves_a_pod_that_the_next_one_removes() -> None:
         api._add("demo-negative-seed", None, {constants.LABEL_NEGATIVE: "demo"})
         assert [row.verdict for row in await run(api, http, ["seed"])] == [ISOLATED]
         api._add("demo-negative-seed", None, {"app": "theirs"})
-        with pytest.raises(SuiteError, match="is not the suite's"):
+        with pytest.raises(CannotRunError, match="is not the suite's"):
             await run(api, http, ["seed"])
         assert "demo-negative-seed" in api.pods
 
@@ -363,17 +364,17 @@ async def test_where_the_suite_cannot_run_it_says_why(change: dict[str, Any], sa
     async with AsyncExitStack() as stack:
         api = FakeApi(stack)
         api.spec = merged(api.spec, change)
-        with pytest.raises(SuiteError, match=says):
+        with pytest.raises(CannotRunError, match=says):
             await ground(api, "team-a", change.get("metadata", {}).get("name", "demo"))
 
 
 async def test_a_pool_without_a_shared_cache_or_a_ready_engine_has_nothing_to_test() -> None:
     async with AsyncExitStack() as stack:
         api = FakeApi(stack)
-        with pytest.raises(SuiteError, match="no engine of the pool is ready"):
+        with pytest.raises(CannotRunError, match="no engine of the pool is ready"):
             await ground(api, "team-a", "demo")
         api.spec = merged(NATIVE, {"metadata": {"name": "demo"}})
-        with pytest.raises(SuiteError, match="shares nothing"):
+        with pytest.raises(CannotRunError, match="shares nothing"):
             await ground(api, "team-a", "demo")
 
 

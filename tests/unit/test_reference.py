@@ -1,6 +1,8 @@
 """docs/reference: complete, and the same as what the API server checks."""
 
 import re
+import tomllib
+from pathlib import Path
 
 from hack.generate import outputs, permissions_reference
 from kvcachepool import rbac
@@ -66,3 +68,9 @@ def test_all_pages_of_the_reference_are_generated() -> None:
         "docs/reference/conditions.md",
         "docs/reference/permissions.md",
     }
+
+
+def test_the_layers_that_the_docs_show_are_those_that_are_checked() -> None:
+    root = Path(__file__).parents[2]
+    contract = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    assert "```text\n" + "\n".join(contract["layers"]) + "\n```" in (root / "docs" / "architecture.md").read_text()

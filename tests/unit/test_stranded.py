@@ -116,6 +116,8 @@ def test_one_at_a_time() -> None:
 def test_a_restart_that_did_not_help_is_not_repeated_at_once() -> None:
     young = {"a": replace(REFUSED["a"], up_seconds=600)}
     assert next_to_restart(ALLOWED, seen(engine_trends=young)) is None
+    soon = pool({"engines": {"restartWhenStranded": "OneAtATime", "startupSeconds": 300}})
+    assert next_to_restart(soon, seen(engine_trends=young)) == PODS["a"]
 
 
 def test_a_users_own_member_is_left_alone() -> None:

@@ -153,19 +153,44 @@ async def test_a_foreign_object_of_the_same_name_is_left_alone(rig, api):
     assert api.get("kvcachepools", *KEY)["status"]["conditions"][0]["reason"] == "Fine"
 
 
-async def test_children_of_a_former_pool_of_the_same_name_are_waited_for(rig, api):
+async def test_children_of_a_former_pool_of_the_same_name_are_deleted_and_made_again(rig, api):
+    """The garbage collector may not know of pools yet."""
     created = api.put(pool())
     await rig.run()
     api.delete("kvcachepools", *KEY)
     api.put(pool())
-    assert api.get("kvcachepools", *KEY)["metadata"]["uid"] != created["metadata"]["uid"]
+    uid = api.get("kvcachepools", *KEY)["metadata"]["uid"]
+    assert uid != created["metadata"]["uid"]
+    with pytest.raises(BackoffError, match="has left: Deployment demo-engines, Service demo-engines"):
+        await rig.run()
+    await rig.run()
+    for plural in ("services", "deployments"):
+        assert api.get(plural, "ns", "demo-engines")["metadata"]["ownerReferences"][0]["uid"] == uid
+
+
+async def test_a_pass_over_a_pool_that_was_replaced_deletes_nothing_of_the_new_one(rig, api):
+    """It still sees the former pool, and takes the new one's children for left over ones."""
+    former = api.put(pool())
+    await rig.run()
+    present = api.put(pool() | {"metadata": pool()["metadata"] | {"uid": "of-another-leader"}}, seen=False)
+    service = api.get("services", "ns", "demo-engines")
+    owner = service["metadata"]["ownerReferences"][0] | {"uid": present["metadata"]["uid"]}
+    rig.cache.put(api.put(service | {"metadata": service["metadata"] | {"ownerReferences": [owner]}}))
+    assert rig.cache.pool(KEY)["metadata"]["uid"] == former["metadata"]["uid"]
+    with pytest.raises(BackoffError, match="was replaced meanwhile"):
+        await rig.reconciler.run(KEY)
+    assert api.get("services", "ns", "demo-engines")["metadata"]["ownerReferences"] == [owner]
+
+
+async def test_a_child_of_another_pool_is_waited_for(rig, api):
+    other = {"kind": "KVCachePool", "name": "dem", "uid": "u-dem", "controller": True}
+    theirs = api.put(
+        {"kind": "Service", "metadata": {"name": "demo-engines", "namespace": "ns", "ownerReferences": [other]}}
+    )
+    api.put(pool())
     with pytest.raises(BackoffError, match="expected to go with it"):
         await rig.run()
-    api.delete("services", "ns", "demo-engines")
-    api.delete("deployments", "ns", "demo-engines")
-    await rig.run()
-    owner = api.get("services", "ns", "demo-engines")["metadata"]["ownerReferences"][0]["uid"]
-    assert owner == api.get("kvcachepools", *KEY)["metadata"]["uid"]
+    assert api.get("services", "ns", "demo-engines") == theirs
 
 
 @pytest.mark.parametrize(("code", "shown_after"), [(403, 1), (422, 1), (409, 3), (500, 3), (0, 3)])

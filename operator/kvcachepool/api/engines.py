@@ -70,7 +70,8 @@ class Engines(ApiModel):
     images that pretend to be what they are not."""
     restart_when_stranded: Literal["Never", "OneAtATime"] = "Never"
     """What to do about an engine that has lost the store for good (condition CacheEffective, EnginesStranded). Never:
-    name it. OneAtATime: evict it too, one engine at a time, within the engines' PodDisruptionBudget."""
+    name it. OneAtATime: evict it too, one engine at a time, within the engines' PodDisruptionBudget, once it has run
+    for `startupSeconds`."""
     when_no_node_fits: Literal["Wait", "Create"] = "Wait"
     """Wait: no engine is made, or moved to a new template, before a node fits it. Create: make them all the same, so
     that a cluster autoscaler sees them and adds a node."""

@@ -1,12 +1,11 @@
 """`kvcachepool drill`: breaks parts of a pool on purpose, and reports what requests noticed."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from kvcachepool.cli.session import print_manifests, session, unpredictable, with_options
+from kvcachepool.cli.session import in_pool, print_manifests, session, unpredictable, with_options
 
 _OPTIONS = (
     click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pool."),
@@ -50,14 +49,8 @@ def pool(name: str, namespace: str, **options: Any) -> None:
 
     Exit code 1: a request failed that should not, an answer was wrong, reuse did not come back, or nothing was run.
     """
-    from kvcachepool.drill.ground import DrillError
-
     chosen = _chosen(name, options)
-    try:
-        rows = asyncio.run(_in_pool(namespace, name, chosen, options))
-    except DrillError as error:
-        raise click.ClickException(str(error)) from error
-    _report(rows, options["output"])
+    _report(in_pool(_in_pool(namespace, name, chosen, options)), options["output"])
 
 
 @drill.command()
@@ -97,9 +90,10 @@ def _arguments(options: dict[str, Any]) -> list[str]:
 
 
 async def _in_pool(namespace: str, name: str, chosen: Sequence[Any], options: dict[str, Any]) -> list[Any]:
-    from kvcachepool.drill.ground import Ground, find_pool
+    from kvcachepool.drill.ground import Ground
     from kvcachepool.drill.loop import Asker, Pace
     from kvcachepool.drill.suite import Suite, Times
+    from kvcachepool.lookup import find_pool
 
     async with session() as (cluster, http):
         found = await find_pool(cluster, namespace, name)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from kvcachepool.cli.session import print_manifests, session, unpredictable, with_options
+from kvcachepool.cli.session import in_pool, print_manifests, session, unpredictable, with_options
 
 _OPTIONS = (
     click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pool."),
@@ -51,14 +51,8 @@ def pool(name: str, namespace: str, **options: Any) -> None:
     For each case a pod with one changed field is made beside the pool's engines, one after the other; it needs a free
     device. Exit code 1: a difference was read as a hit, or nothing could be tried.
     """
-    from kvcachepool.negative.suite import SuiteError
-
     chosen = _chosen(options["wanted"])
-    try:
-        rows = asyncio.run(_in_pool(namespace, name, chosen, options))
-    except SuiteError as error:
-        raise click.ClickException(str(error)) from error
-    _report(rows, options["output"])
+    _report(in_pool(_in_pool(namespace, name, chosen, options)), options["output"])
 
 
 @negative.command()

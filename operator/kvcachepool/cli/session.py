@@ -4,15 +4,17 @@ import asyncio
 import random
 import secrets
 import signal
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from kvcachepool.cluster import Cluster
     from kvcachepool.observe.http import HttpReader
+
+Result = TypeVar("Result")
 
 
 @asynccontextmanager
@@ -31,6 +33,16 @@ async def session() -> AsyncIterator[tuple["Cluster", "HttpReader"]]:
             yield Cluster(client), http
     finally:
         await client.close()  # type: ignore[no-untyped-call]
+
+
+def in_pool(work: Coroutine[Any, Any, Result]) -> Result:
+    """Its result. What cannot be done in the pool is an error of the command, without a traceback."""
+    from kvcachepool.lookup import CannotRunError
+
+    try:
+        return asyncio.run(work)
+    except CannotRunError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def unpredictable() -> random.Random:

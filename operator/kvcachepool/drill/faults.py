@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kvcachepool import constants, names
-from kvcachepool.drill.ground import DrillError, Ground
+from kvcachepool.drill.ground import Ground
 from kvcachepool.drill.loop import Engine
+from kvcachepool.lookup import CannotRunError
 from kvcachepool.probe.client import Prompt, RequestError
 
 _FILL_SECONDS: Final = 600.0
@@ -27,7 +28,7 @@ class Fault:
     cost: str
     """What it costs whoever uses the pool."""
     hold: Callable[[Ground], AbstractAsyncContextManager[None]]
-    """The fault lasts while this is open. It tells the ground of engines that it kills. Raises DrillError."""
+    """The fault lasts while this is open. It tells the ground of engines that it kills. Raises CannotRunError."""
     seconds: float = 0.0
     """How long it is held; 0 for one that is over at once."""
     store: bool = True
@@ -41,7 +42,7 @@ def deleted(component: str, number: int = 1) -> Callable[[Ground], AbstractAsync
     async def hold(ground: Ground) -> AsyncIterator[None]:
         pods = [pod for pod in await ground.pods() if pod.component == component and pod.ready and not pod.deleting]
         if not pods:
-            raise DrillError(f"the pool has no ready {component} pod of the operator's")
+            raise CannotRunError(f"the pool has no ready {component} pod of the operator's")
         for pod in sorted(pods, key=lambda pod: pod.name)[:number]:
             if component == constants.ENGINE:
                 ground.killed(pod.uid)
@@ -57,7 +58,7 @@ async def service_deleted(ground: Ground) -> AsyncIterator[None]:
     name = names.child(ground.pool.metadata.name, constants.MASTER)
     found = await ground.api.get("Service", ground.namespace, name)
     if found is None:
-        raise DrillError(f"there is no Service {name}: the pool's master is not the operator's")
+        raise CannotRunError(f"there is no Service {name}: the pool's master is not the operator's")
     await ground.api.delete("Service", ground.namespace, name, found["metadata"]["uid"])
     yield
 
@@ -67,14 +68,14 @@ async def filled(ground: Ground) -> AsyncIterator[None]:
     """Stores prompts that nobody needs until the master has evicted some others."""
     before = await ground.evictions()
     if before is None:
-        raise DrillError("the master does not tell how many evictions it has made")
+        raise CannotRunError("the master does not tell how many evictions it has made")
     engines = await ground.engines()
     tasks = [asyncio.create_task(_fill(ground, engine)) for engine in engines]
     end = time.monotonic() + _FILL_SECONDS
     try:
         while ((await ground.evictions()) or 0) < before + _EVICTIONS:
             if time.monotonic() > end:
-                raise DrillError(f"the pool evicted nothing in {_FILL_SECONDS:g} s of filling")
+                raise CannotRunError(f"the pool evicted nothing in {_FILL_SECONDS:g} s of filling")
             await asyncio.sleep(1)
     finally:
         for task in tasks:

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 from kvcachepool import constants, names
 from kvcachepool.api import KVCachePool
-from kvcachepool.api.parse import Invalid, parse_pool
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.drill.loop import Asker, Engine, Reference
 from kvcachepool.facts import PodFacts
@@ -25,10 +24,6 @@ class Api(Protocol):
     async def delete(  # noqa: D102
         self, kind: str, namespace: str, name: str, uid: str, *, grace_seconds: int | None = None
     ) -> None: ...
-
-
-class DrillError(Exception):
-    """A drill cannot be run here; the message says why."""
 
 
 @dataclass(slots=True)
@@ -95,14 +90,3 @@ class Ground:
             return external.http
         pods = [pod for pod in await self.pods() if pod.component == constants.MASTER and pod.ready]
         return (pods[0].ip, constants.MASTER_HTTP_PORT) if pods else None
-
-
-async def find_pool(api: Api, namespace: str, name: str) -> KVCachePool:
-    """The pool. Raises DrillError."""
-    raw = await api.get(constants.KIND, namespace, name)
-    if raw is None:
-        raise DrillError(f"there is no {constants.KIND} {namespace}/{name}")
-    pool = parse_pool(raw)
-    if isinstance(pool, Invalid):
-        raise DrillError(f"the pool's spec is not accepted: {pool.findings[0].message}")
-    return pool

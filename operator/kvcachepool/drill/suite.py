@@ -8,10 +8,11 @@ from typing import Final
 
 from kvcachepool.cluster import ApiError
 from kvcachepool.drill.faults import Fault
-from kvcachepool.drill.ground import DrillError, Ground
+from kvcachepool.drill.ground import Ground
 from kvcachepool.drill.loop import Engine, Loop, Pace, make_references
 from kvcachepool.drill.report import line
 from kvcachepool.drill.verdict import NOT_RUN, Course, Row, judge, reused_after
+from kvcachepool.lookup import CannotRunError
 from kvcachepool.observe.engine import read_models
 from kvcachepool.probe.client import RequestError
 from kvcachepool.probe.sequence import prompt_length
@@ -47,24 +48,26 @@ class Suite:
     """Each row as soon as there is one: a run can be interrupted."""
 
     async def run(self, faults: Sequence[Fault]) -> list[Row]:
-        """A row for each. Raises DrillError where no drill can be run at all."""
+        """A row for each. Raises CannotRunError where no drill can be run at all."""
         await self.prepare()
         return [await self._drill(fault) for fault in faults]
 
     async def prepare(self) -> None:
-        """Prompts with their right answers, known before anything is broken. Raises DrillError."""
+        """Prompts with their right answers, known before anything is broken. Raises CannotRunError."""
         ground, engines = self.ground, await self._ready_engines()
         try:
             models, error = await read_models(ground.http, engines[0].host, engines[0].port)
             if error or ground.asker.model not in models:
-                raise DrillError(f"{engines[0].name} does not serve {ground.asker.model}: {error or sorted(models)}")
+                raise CannotRunError(
+                    f"{engines[0].name} does not serve {ground.asker.model}: {error or sorted(models)}"
+                )
             block = ground.pool.spec.schema_.block_size
             length = prompt_length(self.prompt_tokens, models[ground.asker.model], block)
             ground.references = await make_references(ground.asker, engines, length, _REFERENCES)
         except RequestError as error:
-            raise DrillError(f"the engines do not answer without a fault: {error}") from error
+            raise CannotRunError(f"the engines do not answer without a fault: {error}") from error
         if not ground.references:
-            raise DrillError(
+            raise CannotRunError(
                 "computed answers and those from a cache differ without any fault: nothing can be compared"
             )
 
@@ -72,7 +75,9 @@ class Suite:
         engines = [e for e in await self.ground.engines() if e.ready and not e.leaving]
         least = 2 if self.ground.shared else 1
         if len(engines) < least:
-            raise DrillError(f"{len(engines)} engines are ready, expected at least {least}: see condition EnginesReady")
+            raise CannotRunError(
+                f"{len(engines)} engines are ready, expected at least {least}: see condition EnginesReady"
+            )
         return engines
 
     async def _drill(self, fault: Fault) -> Row:
@@ -81,7 +86,7 @@ class Suite:
         self.say(f"{fault.name}: {fault.meaning}")
         try:
             row = await self._run(fault)
-        except (DrillError, ApiError) as error:
+        except (CannotRunError, ApiError) as error:
             row = Row(fault.name, NOT_RUN, detail=str(error))
         self.say(line(row))
         self.done(row)
@@ -97,7 +102,7 @@ class Suite:
         async with loop.running():
             await until_reused(loop, 0, self.times.baseline, self.times.recovery)
             if reused_after(loop.samples, 0) is None:
-                raise DrillError("nothing is reused even without a fault: see condition ReuseVerified")
+                raise CannotRunError("nothing is reused even without a fault: see condition ReuseVerified")
             before = await ground.keys() if ground.shared else None
             evicted = await ground.evictions() if ground.shared else None
             loop.release()

@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 
 from kvcachepool import constants, names
 from kvcachepool.api import KVCachePool
-from kvcachepool.api.parse import Invalid, parse_pool
 from kvcachepool.backends.registry import backend_of
+from kvcachepool.lookup import CannotRunError, find_pool
 from kvcachepool.negative.arms import Asker, Engine, try_case
 from kvcachepool.negative.cases import Case, Options, Skipped, Variant, variant
 from kvcachepool.negative.pods import engine_pod
@@ -39,10 +39,6 @@ class Api(Protocol):
     ) -> str: ...
 
 
-class SuiteError(Exception):
-    """The suite cannot be run here; the message says why and what to do."""
-
-
 class NotStartedError(Exception):
     """An engine of a case did not become ready."""
 
@@ -58,24 +54,21 @@ class Ground:
 
 
 async def ground(api: Api, namespace: str, name: str) -> Ground:
-    """Looks the pool up. Raises SuiteError."""
-    raw = await api.get(constants.KIND, namespace, name)
-    if raw is None:
-        raise SuiteError(f"there is no {constants.KIND} {namespace}/{name}")
-    pool = parse_pool(raw)
-    if isinstance(pool, Invalid):
-        raise SuiteError(f"the pool's spec is not accepted: {pool.findings[0].message}")
+    """Looks the pool up. Raises CannotRunError."""
+    pool = await find_pool(api, namespace, name)
     if not backend_of(pool).shared:
-        raise SuiteError(f"backend {pool.spec.backend.name} shares nothing between engines; there is nothing to test")
+        raise CannotRunError(
+            f"backend {pool.spec.backend.name} shares nothing between engines; there is nothing to test"
+        )
     digest = backend_of(pool).schema(pool).digest
     live = await api.get("Deployment", namespace, workload_name(pool, constants.ENGINE, digest))
     if live is None:
-        raise SuiteError("the pool has no engine Deployment of its schema: wait until it is Ready")
+        raise CannotRunError("the pool has no engine Deployment of its schema: wait until it is Ready")
     selector = ",".join(f"{key}={value}" for key, value in sorted(live["spec"]["selector"]["matchLabels"].items()))
     found, _ = await api.list("Pod", namespace, selector)
     ready = [p for p in (pod_facts(raw_pod) for raw_pod in found) if p.ready and p.ip and not p.deleting]
     if not ready:
-        raise SuiteError("no engine of the pool is ready: see its condition EnginesReady")
+        raise CannotRunError("no engine of the pool is ready: see its condition EnginesReady")
     first = min(ready, key=lambda p: p.name)
     return Ground(pool, live, Engine(first.name, first.ip, first.port))
 
@@ -175,8 +168,8 @@ class _Running:
                 return
             labels = found["metadata"].get("labels") or {}
             if constants.LABEL_NEGATIVE not in labels:
-                raise SuiteError(f"pod {self._name} exists and is not the suite's; it was left as it is")
+                raise CannotRunError(f"pod {self._name} exists and is not the suite's; it was left as it is")
             if not found["metadata"].get("deletionTimestamp"):
                 await self._suite.api.delete("Pod", self._namespace, self._name, found["metadata"]["uid"])
             await asyncio.sleep(self._suite.poll_seconds)
-        raise SuiteError(f"pod {self._name} does not end")
+        raise CannotRunError(f"pod {self._name} does not end")

@@ -13,8 +13,6 @@ from kvcachepool.facts import EngineFacts, Observed, PodFacts, Segment, Workload
 from kvcachepool.plan_types import Plan
 from kvcachepool.render.rollout import other_template
 
-"""Phases of pods that stay only as a record: an evicted pod has been replaced already."""
-
 
 @dataclass(frozen=True, slots=True)
 class Context:

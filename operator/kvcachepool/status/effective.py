@@ -44,7 +44,8 @@ def _looping(context: Context) -> Verdict | None:
 
 def _restart(context: Context) -> str:
     if context.pool.spec.engines.restart_when_stranded == "OneAtATime":
-        return "Engines that run for an hour or longer are restarted one at a time."
+        seconds = context.pool.spec.engines.startup_seconds
+        return f"Engines that have run for {seconds} s (spec.engines.startupSeconds) are restarted one at a time."
     return "A restart cures it: spec.engines.restartWhenStranded is Never."
 
 

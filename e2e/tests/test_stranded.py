@@ -1,0 +1,147 @@
+"""Engines that lose the store for good: named by evidence, and restarted one at a time where the spec allows it."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.harness import drills
+from e2e.harness.etcd import etcd
+from e2e.harness.faults import HostFaults, cut_off, running
+from e2e.harness.kube import Json, Kube
+from e2e.harness.pools import tiny_pool, tiny_store
+from e2e.harness.traffic import complete
+from e2e.tests.conftest import Running
+from kvcachepool.drill.report import document, table
+from kvcachepool.drill.verdict import PASSED
+
+PROMPT_TOKENS, STOP = 1024, 420
+
+
+def engines(kube: Kube, pool: Running) -> dict[str, Json]:
+    """By name; those that end are left out."""
+    selector = f"kvcachepool.io/pool={pool.name},kvcachepool.io/component=engine"
+    found = kube.items("pods", "-n", pool.namespace, "-l", selector)
+    return {pod["metadata"]["name"]: pod for pod in found if "deletionTimestamp" not in pod["metadata"]}
+
+
+def allow(kube: Kube, pool: Running, value: str) -> None:
+    change = json.dumps({"spec": {"engines": {"restartWhenStranded": value}}})
+    kube.run("patch", "kvpool", "-n", pool.namespace, pool.name, "--type=merge", f"-p={change}")
+
+
+def stranded(kube: Kube, pool: Running, victim: str, others: list[str]) -> Json:
+    """Asks the cut-off engine until it is named; every answer is compared with one of an engine that is not cut off."""
+    rng, end, asked = random.Random(7), time.monotonic() + STOP, 0
+    while time.monotonic() < end:
+        prompt = [rng.randrange(20, 420) for _ in range(PROMPT_TOKENS)]
+        mine = complete(kube, pool.namespace, victim, prompt)["choices"][0]["text"]
+        assert mine == complete(kube, pool.namespace, others[0], prompt)["choices"][0]["text"], prompt
+        asked += 1
+        condition = kube.condition(pool.namespace, pool.name, "CacheEffective")
+        if condition["reason"] == "EnginesStranded":
+            print({"asked": asked, "message": condition["message"]})
+            return condition
+        time.sleep(5)
+    raise AssertionError(f"not named after {asked} requests:\n{kube.describe(pool.namespace, pool.name)}")
+
+
+def restarted(kube: Kube, pool: Running, victim: str, before: dict[str, Json]) -> None:
+    """The engine is replaced once the spec allows it, and nobody else."""
+    assert engines(kube, pool).keys() == before.keys(), "named, not restarted: the spec does not allow it"
+    assert all(c.get("ready") for c in engines(kube, pool)[victim]["status"]["containerStatuses"])
+    allow(kube, pool, "OneAtATime")
+    kube.wait("it is evicted", lambda: victim not in engines(kube, pool), timeout=120)
+    kept = before.keys() - {victim}
+    kube.wait("another one is there", lambda: len(engines(kube, pool)) == len(before), timeout=120)
+    assert kept <= engines(kube, pool).keys()
+    kube.wait_condition(pool.namespace, pool.name, "EnginesReady", "True", timeout=400)
+    kube.wait(
+        "the loss is over",
+        lambda: kube.condition(pool.namespace, pool.name, "CacheEffective")["reason"] != "EnginesStranded",
+        timeout=120,
+    )
+    assert kept <= engines(kube, pool).keys(), "one is enough"
+    events = kube.items("events", "-n", pool.namespace)
+    told = [e["note"] if "note" in e else e["message"] for e in events if e["reason"] == "EngineRestarted"]
+    assert any(victim in text for text in told), told
+
+
+def test_an_engine_whose_saves_are_all_refused(kube: Kube, shared_pool: Running) -> None:
+    """It lends no memory itself; that its blocks do not arrive is all that can be seen."""
+    before = engines(kube, shared_pool)
+    victim, *others = sorted(before)
+    with cut_off(running(kube, shared_pool.namespace, shared_pool.name, "master"), [before[victim]]):
+        condition = stranded(kube, shared_pool, victim, others)
+        assert victim in condition["message"]
+        assert "all its saves are refused while the store has room" in condition["message"]
+        assert not any(other in condition["message"] for other in others)
+        assert kube.condition(shared_pool.namespace, shared_pool.name, "Available")["status"] == "True"
+        restarted(kube, shared_pool, victim, before)
+    allow(kube, shared_pool, "Never")
+    kube.wait_condition(shared_pool.namespace, shared_pool.name, "Ready", "True", timeout=300)
+
+
+@pytest.fixture(scope="module")
+def embedded(kube: Kube, images: dict[str, str]) -> Iterator[Running]:
+    """Two engines that lend memory themselves, with two masters that elect a leader."""
+    pool = Running("e2e-embedded", "embedded")
+    kube.namespace(pool.namespace, enforce="restricted")
+    with etcd(kube) as endpoint:
+        resources = {"requests": {"cpu": "50m", "memory": "128Mi"}}
+        store = tiny_store(images, master={"resources": resources, "ha": {"etcd": {"endpoints": [endpoint]}}})
+        kube.create(tiny_pool(images, pool.name, pool.namespace, store=store | {"mode": "Embedded"}))
+        kube.wait_condition(pool.namespace, pool.name, "Ready", "True", timeout=900)
+        kube.wait_condition(pool.namespace, pool.name, "ReuseVerified", "True", timeout=600)
+        yield pool
+        kube.run("delete", "namespace", pool.namespace, "--wait=false")
+
+
+def test_engines_answer_while_another_master_takes_over(kube: Kube, embedded: Running) -> None:
+    faults = HostFaults(kube).all()
+    found = [faults["master-killed"], faults["master-paused"]]
+    rows = asyncio.run(drills.run(kube.kubeconfig, embedded.namespace, embedded.name, found, print))
+    print(table(rows), document(rows), sep="\n")
+    for row in rows:
+        assert row.verdict == PASSED, row
+        assert (row.failed, row.wrong, row.excepted) == (0, 0, 0), row
+
+
+def test_an_engine_whose_segment_stays_away(kube: Kube, embedded: Running) -> None:
+    before = engines(kube, embedded)
+    victim, *others = sorted(before)
+    masters = running(kube, embedded.namespace, embedded.name, "master")
+    assert len(masters) == 2
+    with cut_off(masters, [before[victim]]):
+        condition = stranded(kube, embedded, victim, others)
+        assert victim in condition["message"]
+        assert "the master does not list its segment" in condition["message"]
+        assert kube.pool(embedded.namespace, embedded.name)["status"]["store"]["segments"] == 1
+        restarted(kube, embedded, victim, before)
+    kube.wait_condition(embedded.namespace, embedded.name, "StoreReady", "True", timeout=120)
+    assert kube.pool(embedded.namespace, embedded.name)["status"]["store"]["segments"] == 2
+
+
+def test_engines_with_a_segment_are_replaced_one_at_a_time(kube: Kube, embedded: Running) -> None:
+    """The next one goes when the master has seen that the last one left, and the new one is ready."""
+    old = engines(kube, embedded)
+    env = [*kube.pool(embedded.namespace, embedded.name)["spec"]["engines"]["env"], {"name": "CHANGED", "value": "1"}]
+    change = json.dumps({"spec": {"engines": {"env": env}}})
+    kube.run("patch", "kvpool", "-n", embedded.namespace, embedded.name, "--type=merge", f"-p={change}")
+
+    def moved() -> bool:
+        now = engines(kube, embedded)
+        ready = [n for n, pod in now.items() if any(c.get("ready") for c in pod["status"].get("containerStatuses", ()))]
+        assert ready, "never all at once"
+        return len(ready) == len(old) and not old.keys() & now.keys()
+
+    kube.wait("both are replaced", moved, timeout=600)
+    kube.wait_condition(embedded.namespace, embedded.name, "StoreReady", "True", timeout=120)
+    kube.wait(
+        "both segments are there",
+        lambda: kube.pool(embedded.namespace, embedded.name)["status"]["store"]["segments"] == 2,
+        timeout=120,
+    )
