@@ -54,7 +54,8 @@ def restarted(kube: Kube, pool: Running, victim: str, before: dict[str, Json]) -
     assert engines(kube, pool).keys() == before.keys(), "named, not restarted: the spec does not allow it"
     assert all(c.get("ready") for c in engines(kube, pool)[victim]["status"]["containerStatuses"])
     allow(kube, pool, "OneAtATime")
-    kube.wait("it is evicted", lambda: victim not in engines(kube, pool), timeout=120)
+    # the engine has to have run for spec.engines.startupSeconds
+    kube.wait("it is evicted", lambda: victim not in engines(kube, pool), timeout=400)
     kept = before.keys() - {victim}
     kube.wait("another one is there", lambda: len(engines(kube, pool)) == len(before), timeout=120)
     assert kept <= engines(kube, pool).keys()

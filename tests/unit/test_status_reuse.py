@@ -1,10 +1,13 @@
 """ReuseVerified, ReuseWorthwhile, CacheEffective and the advice."""
 
+from typing import Any
+
 import pytest
 
-from kvcachepool.api import PoolStatus
+from kvcachepool.api import Condition, PoolStatus
+from kvcachepool.api.status import HitRateStatus
 from kvcachepool.constants import ENGINE, MASTER, STORE
-from kvcachepool.facts import EngineTrend
+from kvcachepool.facts import EngineFacts, EngineTrend
 from tests.pools import NATIVE
 from tests.status_scenes import (
     VERIFIED,
@@ -230,6 +233,43 @@ def test_hit_rates_are_whole_percents_and_absent_without_traffic() -> None:
     for see in (rates(tokens=0.0, pool=None, local=None), rates(tokens=None), rates(pool=None)):
         found = Case("CacheEffective", "x", see).status().hit_rate
         assert (found.local, found.pool, found.total) == (None, None, None)
+
+
+NOTHING_YET = {"tokens": None, "pool": None, "local": None}
+
+
+@pytest.mark.parametrize(
+    ("previous", "now", "reason", "pool"),
+    [
+        ("HitsObserved", {"window_seconds": 0, **NOTHING_YET}, "HitsObserved", 41),
+        ("HitsObserved", {"window_seconds": 30, **NOTHING_YET, "tokens": 0.0}, "HitsObserved", 41),
+        ("ZeroHits", {"window_seconds": 90, "tokens": 900.0, "pool": 0.0}, "ZeroHits", 0),
+        ("ZeroHits", {"window_seconds": 90, "tokens": 900.0, "pool": 0.2}, "HitsObserved", 20),
+        ("NoTraffic", {"window_seconds": 0, **NOTHING_YET}, "NoTraffic", 41),
+        ("HitsObserved", {"window_seconds": 600, **NOTHING_YET, "tokens": 0.0}, "NoTraffic", None),
+    ],
+)
+def test_a_new_leader_says_nothing_else_until_it_has_seen_enough(
+    previous: str, now: dict[str, Any], reason: str, pool: int | None
+) -> None:
+    """It has no window of rates yet; each change of the leader would be two writes a pool, and untrue."""
+    former = PoolStatus(
+        conditions=[Condition(type="CacheEffective", status="True", reason=previous, message="As before.")],
+        hit_rate=HitRateStatus(local=12, pool=41, total=53, window_seconds=600),
+    )
+    engine = EngineFacts(True, tokens={"local_compute": 7.0})
+    status = Case("CacheEffective", reason, both(seen(engines={"a": engine}), rates(**now)), previous=former).status()
+    condition = status.condition("CacheEffective")
+    assert condition is not None
+    assert condition.reason == reason
+    assert (condition.message == "As before.") is (reason == previous != "NoTraffic")
+    assert status.hit_rate.pool == pool
+
+
+def test_what_cannot_be_read_is_told_to_a_new_leader_too() -> None:
+    former = PoolStatus(conditions=[Condition(type="CacheEffective", status="True", reason="HitsObserved")])
+    see = both(seen(engines={}), rates(window_seconds=0, **NOTHING_YET))
+    Case("CacheEffective", "MetricsUnavailable", see, previous=former).check()
 
 
 @pytest.mark.parametrize("seconds", [0, 59, 61, 200, 600])

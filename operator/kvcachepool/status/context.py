@@ -9,7 +9,7 @@ from kvcachepool import constants
 from kvcachepool.api import KVCachePool
 from kvcachepool.api.status import VerificationStatus
 from kvcachepool.backends.registry import backend_of
-from kvcachepool.facts import EngineFacts, Observed, PodFacts, Segment, WorkloadFacts
+from kvcachepool.facts import RATE_WINDOW_SECONDS, EngineFacts, Observed, PodFacts, Segment, WorkloadFacts
 from kvcachepool.plan_types import Plan
 from kvcachepool.render.rollout import other_template
 
@@ -148,6 +148,12 @@ class Context:
         if workload is None or (component == constants.ENGINE and self.formers):
             return False
         return workload.settled and not self.pending(component)
+
+    @property
+    def rates_begin(self) -> bool:
+        """Whether engines tell their counters, but the window is not full yet, as after a change of the leader."""
+        told = any(facts.tokens for facts in self.observed.engines.values())
+        return told and self.observed.rates.window_seconds < RATE_WINDOW_SECONDS
 
     @property
     def verification(self) -> VerificationStatus | None:

@@ -21,6 +21,8 @@ _FAILED_SAVES: Final = 0.05
 """As above. A save may lose against another engine that writes the same key."""
 _ENOUGH_TOKENS: Final = 10_000
 """Prompt tokens below which missing hits prove nothing: a pool's first prompts cannot hit."""
+_JUDGED: Final = {"LoadsFailing", "SavesFailing", "WritesNotArriving", "ZeroHits", "HitsObserved"}
+"""Reasons that stand on counters in the window."""
 
 
 def _stranded(context: Context) -> Verdict | None:
@@ -85,11 +87,23 @@ def _unavailable(context: Context) -> Verdict | None:
     rates = context.observed.rates
     if rates.tokens is not None and (rates.pool is not None or not rates.tokens):
         return None
+    if rates.tokens is None and context.rates_begin:
+        return None
     failed = sorted((name, facts.error) for name, facts in context.observed.engines.items() if facts.error)
     why = f" First: {failed[0][0]}: {failed[0][1]}." if failed else ""
     return _say(
         "MetricsUnavailable", f"No engine has told its prompt tokens by source (port {constants.ENGINE_PORT}).{why}"
     )
+
+
+def _window_begins(context: Context) -> Verdict | None:
+    """What was judged before stands until a new leader of the operator has seen enough, at most one window long."""
+    before, rates = context.pool.status.condition("CacheEffective"), context.observed.rates
+    if before is None or before.reason not in _JUDGED or not context.rates_begin:
+        return None
+    if rates.pool or (rates.tokens or 0) >= _ENOUGH_TOKENS:
+        return None
+    return _say(before.reason, before.message)
 
 
 def _no_traffic(context: Context) -> Verdict | None:
@@ -150,6 +164,7 @@ CHECKS: Sequence[Check] = (
     _loads_failing,
     _saves_failing,
     _unavailable,
+    _window_begins,
     _no_traffic,
     _writes_not_arriving,
     _zero_hits,

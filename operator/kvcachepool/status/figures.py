@@ -123,10 +123,10 @@ def members_status(context: Context) -> MembersStatus | None:
 
 
 def hit_rate_status(context: Context) -> HitRateStatus:
-    """Empty, never zero, without traffic or without the metric."""
+    """Empty, never zero, without traffic or without the metric; the former ones while a window begins without any."""
     rates = context.observed.rates
     if not rates.tokens or rates.local is None or rates.pool is None:
-        return HitRateStatus()
+        return context.pool.status.hit_rate if context.rates_begin and not rates.tokens else HitRateStatus()
     return HitRateStatus(
         local=round(100 * rates.local),
         pool=round(100 * rates.pool),
