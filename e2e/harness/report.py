@@ -63,8 +63,8 @@ def page(known: Known) -> str:
         "",
         f"- {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, {' and '.join(sorted(machines))}; "
         f"load {min(loads)} to {max(loads)}. Engines, store, master, operator and control plane share these cores.",
-        f"- Two engines, one store pod of 512 MiB, Mooncake {PINS.mooncake_version} over TCP; prompts of 1,024 tokens, "
-        "answers of 16. The native pool has one engine.",
+        f"- Two engines, one store pod of 512 MiB (Embedded: 512 MiB of each engine), Mooncake {PINS.mooncake_version} "
+        "over TCP; prompts of 1,024 tokens, answers of 16. The native pool has one engine.",
     ]
     names = {field.name for field in fields(Row)}
     for backend, rows in known.items():

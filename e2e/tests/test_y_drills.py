@@ -4,57 +4,32 @@ Late in the order of files, since others look at the pool's history. A run tries
 of them, or those named by `KVCP_DRILLS`, and writes docs/drills-report.md.
 """
 
-import asyncio
 import json
-import os
 
 import pytest
 
 from e2e.harness import drills
-from e2e.harness.faults import HostFaults
 from e2e.harness.kube import Json, Kube
-from e2e.harness.report import record
 from e2e.tests.conftest import Running
-from kvcachepool.drill.faults import FAULTS, Fault
 from kvcachepool.drill.job import manifests
-from kvcachepool.drill.report import document, table
+from kvcachepool.drill.report import table
 from kvcachepool.drill.verdict import PASSED, Row
 
-WANTED = [name for name in os.environ.get("KVCP_DRILLS", "").split(",") if name]
-"""`all`, or names; none: a few of them, and no report."""
 FEW = ["master-unreachable", "store-killed", "engine-killed"]
 """Kills of the master are in the soak."""
 
 
-def all_drills(kube: Kube) -> dict[str, Fault]:
-    """Those that take an engine last: it takes longest to come back."""
-    found = {**FAULTS, **HostFaults(kube).all()}
-    return dict(sorted(found.items(), key=lambda item: not item[1].store))
-
-
-def run(kube: Kube, pool: Running, backend: str, faults: list[Fault]) -> dict[str, Row]:
-    meanings = {name: fault.meaning for name, fault in all_drills(kube).items()}
-
-    def done(row: Row) -> None:
-        if WANTED:
-            record(backend, row, meanings)
-
-    found = asyncio.run(drills.run(kube.kubeconfig, pool.namespace, pool.name, faults, done))
-    print(table(found), document(found), sep="\n")
-    return {row.drill: row for row in found}
-
-
 @pytest.fixture(scope="module")
 def rows(kube: Kube, shared_pool: Running) -> dict[str, Row]:
-    names = WANTED or FEW
-    return run(
-        kube, shared_pool, "mooncake", [f for n, f in all_drills(kube).items() if n in names or names == ["all"]]
-    )
+    names = drills.WANTED or FEW
+    faults = [f for n, f in drills.all_drills(kube).items() if n in names or names == ["all"]]
+    return drills.run(kube, shared_pool.namespace, shared_pool.name, "mooncake", faults)
 
 
 @pytest.fixture(scope="module")
 def native_rows(kube: Kube, solo_pool: Running) -> dict[str, Row]:
-    return run(kube, solo_pool, "native", [all_drills(kube)["engine-killed"]])
+    faults = [drills.all_drills(kube)["engine-killed"]]
+    return drills.run(kube, solo_pool.namespace, solo_pool.name, "native", faults)
 
 
 def test_no_request_fails_on_an_engine_that_lives_and_no_answer_is_wrong(rows: dict[str, Row]) -> None:
