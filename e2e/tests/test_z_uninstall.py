@@ -36,7 +36,7 @@ def test_pools_and_crd_can_be_deleted_after_the_operator(
     assert len(kube.items("kvpool", "-n", namespace)) == 2, "and the pools"
     kube.run("delete", "kvpool", "one", "-n", namespace, "--timeout=30s")
     kube.run("delete", "crd", "kvcachepools.kvcachepool.io", "--timeout=60s")
-    kube.wait("children are gone", lambda: not kube.items("deployments,services,pods", "-n", namespace), timeout=60)
+    kube.wait("children are gone", lambda: not kube.items("deployments,services,pods", "-n", namespace), timeout=120)
 
 
 def test_a_namespaced_installation_needs_no_cluster_role_and_its_namespace_can_go(
@@ -80,8 +80,12 @@ def test_two_installations_share_a_cluster(
             for entry in child["metadata"]["managedFields"]
         }
         assert "kvcachepool-operator" in managers
-        text = "".join(operator.metrics(kube, pod) for pod in operator.pods(kube))
-        assert 'namespace_conflict{namespace="team-ops"} 1.0' in text or 'namespace="team-ops"' not in text
+        conflict = 'namespace_conflict{namespace="team-ops"} 1.0'
+        kube.wait(
+            "the cluster-wide one tells that it leaves the namespace to the other",
+            lambda: any(conflict in operator.metrics(kube, pod) for pod in operator.pods(kube)),
+            timeout=60,
+        )
     finally:
         for where in ("team-ops", "others"):
             kube.run("delete", "namespace", where, "--ignore-not-found", "--wait=false")

@@ -77,17 +77,21 @@ class Children:
                 break
         return outcome
 
-    async def prune(self, key: Key, uid: str, children: Iterable[Child]) -> list[str]:
-        """Deletes children that are no longer wanted; gives their `Kind/name`. Raises ApiError."""
-        deleted = []
+    async def prune(self, key: Key, uid: str, children: Iterable[Child]) -> Outcome:
+        """Deletes children that are no longer wanted; stops at the first that fails."""
+        outcome = Outcome()
         for kind, name in children:
             live = self._cache.get(kind, key[0], name)
             if live is None or controller_uid(live) != uid or live["metadata"].get("deletionTimestamp"):
                 continue
-            await self._cluster.delete(kind, key[0], name, live["metadata"]["uid"])
+            try:
+                await self._cluster.delete(kind, key[0], name, live["metadata"]["uid"])
+            except ApiError as error:
+                outcome.failed, outcome.error = f"{kind}/{name}", error
+                break
             self._applied.get(key, {}).pop((kind, name), None)
-            deleted.append(f"{kind}/{name}")
-        return deleted
+            outcome.changed.append(f"{kind}/{name}")
+        return outcome
 
     async def _apply_one(self, key: Key, uid: str, obj: Mapping[str, Any]) -> bool:
         """Whether the API server changed something."""

@@ -328,6 +328,8 @@ class Observed:
     """Result of the newest probe of this process; None: there is none newer than the one in the pool's status."""
     apply_errors: tuple[tuple[str, int, str], ...] = ()
     """(child, HTTP status, API server's sentence) of the last apply."""
+    eviction_refused: str = ""
+    """What the API server said when it did not let an engine be evicted that has lost the store."""
 
     def members(self, component: str) -> tuple[PodFacts, ...]:
         """Pods of that component that are not being deleted."""

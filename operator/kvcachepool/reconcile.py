@@ -131,9 +131,11 @@ class Reconciler:
             await self._write(key, pool.metadata.uid, announced)
         outcome = await self._children.apply(key, pool.metadata.uid, plan.objects)
         if outcome.error is None:
-            outcome.changed += await self._children.prune(key, pool.metadata.uid, plan.prune)
-            await self._evict(key, pool, plan)
-        observed = self._with_errors(key, observed, outcome)
+            pruned = await self._children.prune(key, pool.metadata.uid, plan.prune)
+            outcome.changed += pruned.changed
+            outcome.failed, outcome.error = pruned.failed, pruned.error
+        refused = await self._evict(key, pool, plan) if outcome.error is None else ""
+        observed = replace(self._with_errors(key, observed, outcome), eviction_refused=refused)
 
         status = self._steps.status(pool, plan, observed, self._now())
         if await self._publish(key, pool.metadata, pool.status, status):
@@ -161,12 +163,19 @@ class Reconciler:
         status = self._steps.invalid_status(pool.status, pool.metadata.generation, pool.findings, self._now())
         await self._publish(key, pool.metadata, pool.status, status)
 
-    async def _evict(self, key: Key, pool: KVCachePool, plan: Plan) -> None:
+    async def _evict(self, key: Key, pool: KVCachePool, plan: Plan) -> str:
+        """Why it was refused, other than by a budget that lets it happen later."""
         for name, uid in plan.evict:
-            if await self._cluster.evict(key[0], name, uid):
+            try:
+                evicted = await self._cluster.evict(key[0], name, uid)
+            except ApiError as error:
+                logger.warning("%s/%s: engine %s was not evicted: %s", *key, name, error)
+                return error.message
+            if evicted:
                 message = f"Engine {name} was evicted, since it had lost the store: see CacheEffective."
                 logger.info("%s/%s: %s", *key, message)
                 await self._post(key, pool.metadata.uid, "Warning", "EngineRestarted", message)
+        return ""
 
     def _with_errors(self, key: Key, observed: Observed, outcome: Outcome) -> Observed:
         error = outcome.error

@@ -101,6 +101,26 @@ def test_figures_of_two_passes_make_rates_or_none(first: Answer, second: Answer,
         status_holds(rates=traffic.rates(now))
 
 
+def test_counters_whose_sum_no_number_holds_are_left_out() -> None:
+    lines = [f'vllm:prompt_tokens_by_source_total{{source="local_compute",engine="{n}"}} 1' for n in range(2)]
+    small = Answer("\n".join(lines) + "\n")
+    large = Answer("\n".join(line[:-1] + "1e308" for line in lines) + "\n")
+    traffic = Traffic()
+    for now, answer in ((0.0, small), (30.0, large), (60.0, small)):
+        traffic.record({"u": engine_facts(answer, answer)}, frozenset({"u"}), now, traffic.epoch)
+        status_holds(rates=traffic.rates(now))
+
+
+def test_label_values_that_nobody_asks_for_are_not_kept() -> None:
+    """A page may bring thousands of fresh ones each time, and rates are kept for ten minutes."""
+    names = ('vllm:prompt_tokens_by_source_total{source="', 'vllm:mooncake_store_operation_keys_total{operation="')
+    page = "\n".join(f'{name}{n}"}} 1' for name in names for n in range(2000)) + "\n"
+    facts = engine_facts(Answer(), Answer(page))
+    assert facts.reachable
+    assert not facts.tokens
+    assert not facts.operations
+
+
 @given(text=pages)
 def test_a_page_is_read_or_is_none(text: str) -> None:
     page = parse_page(text, lambda _name: True)

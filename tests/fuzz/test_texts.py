@@ -18,7 +18,8 @@ from tests.fuzz.strategies import fixture, mutated, sayable, texts
 
 LOG = fixture("logs/engine_master_down.txt")
 HOSTILE_LOGS = (
-    "a" * 2_000_000, "\n" * 500_000, "ERROR " * 100_000, ("(" * 40 + "pid=1) ") * 5_000, "Traceback (most recent call last):\n" * 20_000,
+    "a" * 2_000_000, "\n" * 500_000, "ERROR " * 100_000, ("(" * 40 + "pid=1) ") * 5_000,
+    ("(" + "a" * 200 + "\n") * 2_000, ("(" + "a." * 900 + " ") * 1_000, "Traceback (most recent call last):\n" * 20_000,
     "token=" * 50_000, "x://:" * 20_000 + "@", "- " * 100_000, "bearer " * 50_000, " " * 1_000_000 + "Error:", "é" * 100_000,
 )  # fmt: skip
 sizes = st.one_of(

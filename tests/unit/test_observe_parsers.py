@@ -40,7 +40,7 @@ def test_a_real_engine_after_hits():
     assert facts.external_hits == 9920
     assert facts.operations is not None
     assert facts.operations["load_get"] == StoreOperation(calls_ok=2, keys=155, bytes=40632320)
-    assert facts.operations["save_exists"].keys == 312
+    assert facts.operations.keys() <= {"load_get", "save_put"}, "others are no question here"
     assert "save_put" not in facts.operations
     assert facts.cache_config is not None
     assert facts.cache_config["block_size"] == "64"

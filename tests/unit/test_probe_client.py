@@ -28,6 +28,12 @@ async def ask(raw: bytes, *, piece: int = 0, deadline: float = 60.0) -> Reply:
         return await complete(http.session, host, "tiny", Prompt([20, 21], salt="s"), deadline)
 
 
+def usage(cached: int, prompt: int) -> bytes:
+    """An answer that counts so."""
+    counted = f'{{"prompt_tokens":{prompt},"prompt_tokens_details":{{"cached_tokens":{cached}}}}}'
+    return f'data: {{"choices":[{{"text":"a"}}],"usage":{counted}}}\n\ndata: [DONE]\n\n'.encode()
+
+
 @pytest.mark.parametrize("piece", [0, 1, 7, 100])
 async def test_a_real_stream(piece):
     reply = await ask(HEAD + STREAM, piece=piece)
@@ -45,6 +51,10 @@ async def test_a_real_stream(piece):
         (HEAD + b"data: [DONE]\n\n", "no tokens"),
         (HEAD + b'data: {"choices":[{"text":""}]}\n\ndata: [DONE]\n\n', "no tokens"),
         (HEAD + b'data: {"choices":[{"text":"a"}]}\n\ndata: [DONE]\n\n', "no usage"),
+        (HEAD + usage(-1, 8), "counts of prompt tokens cannot be"),
+        (HEAD + usage(9, 8), "counts of prompt tokens cannot be"),
+        (HEAD + usage(10**30, 10**40), "counts of prompt tokens cannot be"),
+        (HEAD + usage(10**400, 10**400), "counts of prompt tokens cannot be"),
         (HEAD + b"data: hello\n\n", "not a stream of JSON"),
         (HEAD + b"data: [1]\n\n", "not a stream of JSON objects"),
         (

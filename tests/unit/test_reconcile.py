@@ -30,10 +30,12 @@ class Rig:
         self.owner = ""
         self.pools = 1
         self.outcome = Outcome()
+        self.pruned = Outcome()
         self.status = PoolStatus(observed_generation=3)
         self.seen: Observed | None = None
         self.planned = Plan(None)
         self.evicts = True
+        self.evict_error: ApiError | None = None
         self.write_error: Exception | None = None
 
         async def observe(_pool):
@@ -85,10 +87,12 @@ class Rig:
 
     async def prune(self, _key, _uid, _children):
         self.calls.append("prune")
-        return []
+        return self.pruned
 
     async def evict(self, namespace, pod, uid):
         self.calls.append(f"evict {namespace}/{pod} {uid}")
+        if self.evict_error is not None:
+            raise self.evict_error
         return self.evicts
 
     def undeclared(self):
@@ -136,6 +140,28 @@ async def test_a_stranded_engine_is_evicted_and_that_is_told():
     rig.calls.clear()
     await rig.reconciler.run(KEY)
     assert "event" not in rig.calls, "its budget keeps it for now"
+
+
+async def test_a_refused_eviction_hides_no_status_and_is_in_it():
+    """Two budgets over one pod: the API server answers 500 for ever."""
+    rig = Rig()
+    rig.planned = Plan(None, evict=(("engine-1", "u1"),))
+    rig.evict_error = ApiError(500, "This pod has more than one PodDisruptionBudget", retry=True)
+    await rig.reconciler.run(KEY)
+    assert rig.calls[-4:] == ["status", "write status", "event", "verify"]
+    assert rig.seen.eviction_refused == "This pod has more than one PodDisruptionBudget"
+    assert rig.seen.apply_errors == ()
+
+
+async def test_a_refused_deletion_hides_no_status_and_is_in_it():
+    rig = Rig()
+    rig.planned = Plan(None, evict=(("engine-1", "u1"),))
+    rig.pruned = Outcome(failed="Deployment/old", error=ApiError(403, "not allowed", retry=False))
+    with pytest.raises(BackoffError, match="Deployment/old"):
+        await rig.reconciler.run(KEY)
+    assert "write status" in rig.calls
+    assert "evict ns/engine-1 u1" not in rig.calls
+    assert rig.seen.apply_errors == (("Deployment/old", 403, "not allowed"),)
 
 
 @pytest.mark.parametrize(("pools", "pause"), [(1, 30.0), (300, 30.0), (1000, 100.0)])

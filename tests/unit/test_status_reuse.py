@@ -37,6 +37,17 @@ CASES = [
     ),
     Case(
         "CacheEffective",
+        "EnginesStranded",
+        seen(
+            engine_trends={"demo-engine-0": EngineTrend(refused_seconds=300, refused_keys=400.0)},
+            eviction_refused="This pod has more than one PodDisruptionBudget",
+        ),
+        ("It cannot be evicted: This pod has more than one PodDisruptionBudget.",),
+        spec={"engines": {"restartWhenStranded": "OneAtATime"}},
+        id="two budgets",
+    ),
+    Case(
+        "CacheEffective",
         "LoadsLooping",
         seen(engine_trends={"demo-engine-1": EngineTrend(looping_seconds=75, looped_keys=412_000.0)}),
         ("demo-engine-1 fail without a pause", "over 200000 blocks so far"),

@@ -37,11 +37,12 @@ async def session() -> AsyncIterator[tuple["Cluster", "HttpReader"]]:
 
 def in_pool(work: Coroutine[Any, Any, Result]) -> Result:
     """Its result. What cannot be done in the pool is an error of the command, without a traceback."""
+    from kvcachepool.cluster import ApiError
     from kvcachepool.lookup import CannotRunError
 
     try:
         return asyncio.run(work)
-    except CannotRunError as error:
+    except (ApiError, CannotRunError) as error:
         raise click.ClickException(str(error)) from error
 
 

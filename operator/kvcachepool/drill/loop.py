@@ -203,20 +203,18 @@ class Loop:
         began = self.now
         try:
             reply = await self.asker.ask(engine, prompt)
-        except RequestError as error:
+            seconds = self.now - began
+            right = reply.answer in reference.answers or await self._recomputes(engine, reference, reply)
+        except RequestError as error:  # or one that answered otherwise and cannot be asked again: nobody knows
             self.samples.append(Sample(engine.uid, began, self.now - began, None, 0, stored, f"{engine.name}: {error}"))
             return False
-        seconds = self.now - began
-        right = reply.answer in reference.answers or await self._recomputes(engine, reference, reply)
         self.samples.append(Sample(engine.uid, began, seconds, right, reply.cached_tokens, stored))
         return True
 
     async def _recomputes(self, engine: Engine, reference: Reference, reply: Reply) -> bool:
-        """Whether the engine gives that answer without any cache, too: on a GPU another batch can change numbers."""
-        try:
-            return (await self.asker.ask(engine, self.asker.salted(reference.prompt))).answer == reply.answer
-        except RequestError:
-            return False
+        """Whether the engine gives that answer without any cache, too: on a GPU another batch can change numbers.
+        Raises RequestError."""
+        return (await self.asker.ask(engine, self.asker.salted(reference.prompt))).answer == reply.answer
 
 
 async def make_references(asker: Asker, engines: Sequence[Engine], length: int, count: int) -> list[Reference]:

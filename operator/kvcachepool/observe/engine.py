@@ -21,6 +21,12 @@ CALLS: Final = "vllm:mooncake_store_operation_total"
 KEYS: Final = "vllm:mooncake_store_operation_keys_total"
 BYTES: Final = "vllm:mooncake_store_operation_bytes_total"
 FAILED_KEYS: Final = "vllm:mooncake_store_operation_failed_keys_total"
+COMPUTED: Final = "local_compute"
+LOCAL: Final = "local_cache_hit"
+POOL: Final = "external_kv_transfer"
+SOURCES: Final = frozenset({COMPUTED, LOCAL, POOL})
+OPERATIONS: Final = frozenset({"save_put", "load_get"})
+"""Label values that are kept: what others a page has is no question here, and a page may have thousands."""
 _NAMES: Final = frozenset(
     {TOKENS, EXTERNAL_QUERIES, EXTERNAL_HITS, CACHE_CONFIG, STARTED, CALLS, KEYS, BYTES, FAILED_KEYS}
 )
@@ -45,7 +51,7 @@ def engine_facts(health: Answer, metrics: Answer) -> EngineFacts:
     return EngineFacts(
         reachable=True,
         healthy=healthy,
-        tokens=_by_label(page, TOKENS, "source"),
+        tokens=_by_source(page),
         external_queries=page.total(EXTERNAL_QUERIES),
         external_hits=page.total(EXTERNAL_HITS),
         operations=_operations(page),
@@ -54,11 +60,12 @@ def engine_facts(health: Answer, metrics: Answer) -> EngineFacts:
     )
 
 
-def _by_label(page: Page, name: str, label: str) -> dict[str, float] | None:
+def _by_source(page: Page) -> dict[str, float] | None:
     totals: dict[str, float] = {}
     for sample in page.samples:
-        if sample.name == name and label in sample.labels:
-            totals[sample.labels[label]] = totals.get(sample.labels[label], 0.0) + sample.value
+        source = sample.labels.get("source", "")
+        if sample.name == TOKENS and source in SOURCES:
+            totals[source] = totals.get(source, 0.0) + sample.value
     return totals or None
 
 
@@ -68,8 +75,8 @@ def _operations(page: Page) -> Mapping[str, StoreOperation] | None:
         return None
     sums: dict[str, dict[str, float]] = {}
     for sample in page.samples:
-        operation = sample.labels.get("operation")
-        if operation is None:
+        operation = sample.labels.get("operation", "")
+        if operation not in OPERATIONS:
             continue
         if sample.name == CALLS:
             field = "calls_ok" if sample.labels.get("status") == "ok" else "calls_failed"

@@ -18,7 +18,7 @@ _MAX_LINE: Final = 2_000
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PREFIX = re.compile(
-    r"^(?:\((?:[\w.:-]{1,40} ?){0,4}(?:pid=\d{1,9})?\)\s{0,4})?"  # (EngineCore_DP0 pid=123)
+    r"^(?:\((?:[\w.:-]{1,40} ){0,4}(?:[\w.:-]{1,40}|pid=\d{1,9})?\)\s{0,4})?"  # (EngineCore_DP0 pid=123)
     r"(?:(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL)\s{1,4}"  # ERROR 11-29 15:24:14 [core.py:123]
     r"\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? \[[^\]]{1,80}\] ?)?"
 )

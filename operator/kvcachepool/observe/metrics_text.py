@@ -5,7 +5,6 @@ Lines of other metrics are dropped before the library's parser sees them: of an 
 way 1 ms, and it is done for every engine at every pass.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 _MAX_LINE: Final = 16 * 1024
 _MAX_LINES: Final = 5000
+_LARGEST: Final = 2.0**62
+"""More than any counter or size reaches. Sums of what is larger could be infinite, which no status can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Page:
 
 
 def parse_page(text: str, wanted: Callable[[str], bool]) -> Page | None:
-    """Samples whose name is wanted, with finite values. None when the text is no metrics page."""
+    """Samples whose name is wanted, with values that a counter can have. None when the text is no metrics page."""
     lines: list[str] = []
     declared: set[str] = set()
     for line in text.split("\n"):
@@ -68,5 +69,5 @@ def _samples(text: str) -> Iterator[Sample]:
                 value = float(sample.value)
             except OverflowError:  # the library gives whole numbers of any length
                 continue
-            if math.isfinite(value):
+            if abs(value) <= _LARGEST:  # not so for what is no number
                 yield Sample(sample.name, sample.labels, value)

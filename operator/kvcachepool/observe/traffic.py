@@ -16,12 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kvcachepool.facts import RATE_WINDOW_SECONDS, EngineFacts, Rates
+from kvcachepool.observe.engine import COMPUTED, LOCAL, POOL
 
 _MERGE_SECONDS: Final = 5.0
 """Increments nearer than this share an entry: passes may follow events closely."""
-COMPUTED: Final = "local_compute"
-LOCAL: Final = "local_cache_hit"
-POOL: Final = "external_kv_transfer"
 QUERIES: Final = "external_queries"
 
 Counters = dict[str, float]

@@ -20,6 +20,8 @@ from kvcachepool.observe.http import describe, host_port
 
 MAX_TOKENS: Final = 16
 _MAX_STREAM: Final = 8 * 1024 * 1024
+_MOST_TOKENS: Final = 2**31
+"""No context is so long; a status holds no number of any length."""
 """The first chunk repeats the prompt's ids: up to 131,072 of them."""
 _MAX_ERROR: Final = 4096
 
@@ -133,6 +135,8 @@ class _Answer:
             raise RequestError("the engine does not report cached tokens: it needs --enable-prompt-tokens-details")
         if not isinstance(prompt, int):
             raise RequestError("the answer has no number of prompt tokens")
+        if not 0 <= cached <= prompt <= _MOST_TOKENS:
+            raise RequestError(f"the answer's counts of prompt tokens cannot be: expected 0 to {_MOST_TOKENS}")
         return Reply(tuple(self.tokens), "".join(self.texts), prompt, cached, self.ttft)
 
 

@@ -26,9 +26,9 @@ from typing import Final
 from kvcachepool import constants
 from kvcachepool.api.status import VerificationStatus
 from kvcachepool.facts import EngineFacts, StoreOperation
-from kvcachepool.observe.engine import engine_facts, read_models
+from kvcachepool.observe.engine import COMPUTED, LOCAL, POOL, engine_facts, read_models
 from kvcachepool.observe.http import Answer, HttpReader
-from kvcachepool.observe.traffic import COMPUTED, LOCAL, POOL, QUERIES, Traffic
+from kvcachepool.observe.traffic import QUERIES, Traffic
 from kvcachepool.probe.client import Prompt, Reply, RequestError, complete
 from kvcachepool.probe.schedule import Member
 from kvcachepool.probe.verdict import RETRIED, Arms, Verdict, failure, judge, report

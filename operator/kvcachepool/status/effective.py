@@ -9,7 +9,7 @@ from typing import Final
 
 from kvcachepool import constants
 from kvcachepool.status.context import Context
-from kvcachepool.status.text import listing, percent, roughly, window
+from kvcachepool.status.text import listing, percent, quote, roughly, sentence, window
 from kvcachepool.status.verdict import Check, Verdict, not_accepted, speaker
 from kvcachepool.stranded import looping, stranded
 
@@ -46,7 +46,9 @@ def _looping(context: Context) -> Verdict | None:
 
 def _restart(context: Context) -> str:
     if context.pool.spec.engines.restart_when_stranded == "OneAtATime":
-        seconds = context.pool.spec.engines.startup_seconds
+        seconds, refused = context.pool.spec.engines.startup_seconds, context.observed.eviction_refused
+        if refused:
+            return f"It cannot be evicted: {sentence(quote(refused))}"
         return f"Engines that have run for {seconds} s (spec.engines.startupSeconds) are restarted one at a time."
     return "A restart cures it: spec.engines.restartWhenStranded is Never."
 

@@ -68,7 +68,10 @@ def _master_not_ready(context: Context) -> Verdict | None:
         return _say("MasterNotReady", told)
     main = waiting[0].main
     ended = f"; its last run ended with exit code {main.exit_code}" if main and main.exit_code is not None else ""
-    return _say("MasterNotReady", f"Pod {waiting[0].name} does not accept connections on its RPC port yet{ended}.")
+    cause = " Its only address is an IPv6 one, and Mooncake listens on IPv4." if ":" in waiting[0].ip else ""
+    return _say(
+        "MasterNotReady", f"Pod {waiting[0].name} does not accept connections on its RPC port yet{ended}.{cause}"
+    )
 
 
 def _master_restarted(context: Context) -> Verdict | None:
