@@ -78,6 +78,8 @@ def settings() -> kopf.OperatorSettings:
     # Pauses between tries, and after the last an error that is an answer (5xx, 403) ends the process. kopf's own grow
     # to 21 s, and for so long a change could go unseen after the API server is back.
     result.networking.error_backoffs = (1, 1, 2, 3, *(5,) * 9)
+    # A task for each object that something happened to; ours keep nothing between two events.
+    result.queueing.idle_timeout = 0.2
     result.watching.chunk_size = 200  # of the first list; whole, that of many pools' pods would not fit
     result.persistence.diffbase_storage = _NoDiff()
     result.persistence.progress_storage = _NoProgress()

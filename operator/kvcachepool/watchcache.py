@@ -53,6 +53,8 @@ class WatchCache:
         self._members: dict[Key, set[Ref]] = {}
         """By (namespace, value of the pool label)."""
         self._pool_of_label: dict[Key, Key] = {}
+        self._models: dict[tuple[str, str], Object] = {}
+        """The last object of each kind and component: what equals a part of it is kept once."""
         self._removed: dict[str, tuple[int, float]] = {}
         """Uid -> (version, time) of removals: an answer that was on its way must not bring an object back.
         A newer version may come: an object that lost its label leaves the watch, and returns with it."""
@@ -157,9 +159,16 @@ class WatchCache:
             old.delivered, old.behind_since = delivered, behind
             return set()
         touched = self._unlink(ref, old) if old is not None else set()
-        entry = _Entry(slim(obj), version, delivered, behind)
+        entry = _Entry(self._like_others(ref, slim(obj), old), version, delivered, behind)
         self._entries[ref] = entry
         return touched | self._link(ref, entry)
+
+    def _like_others(self, ref: Ref, obj: dict[str, Any], old: _Entry | None) -> Object:
+        """The same, with its parts shared: pods and children of one kind differ in little but their names."""
+        model = (ref[0], (obj["metadata"].get("labels") or {}).get(constants.LABEL_COMPONENT, ""))
+        kept: Object = sharing(obj, old.obj if old is not None else self._models.get(model))
+        self._models[model] = kept
+        return kept
 
     def _remove(self, ref: Ref, uid: str, version: int) -> set[Key]:
         """`uid` empty: whatever object has that name."""
@@ -235,3 +244,19 @@ def _shared(value: Any) -> Any:
     if isinstance(value, list):
         return [_shared(item) for item in value]
     return value
+
+
+def sharing(new: Any, model: Any) -> Any:
+    """The same as `new`, made of parts of `model` wherever they are the same. Neither is changed, nor may the result
+    be."""
+    if type(new) is not type(model):  # True and 1 are equal
+        return new
+    if isinstance(new, dict):
+        kept = {name: sharing(value, model[name]) if name in model else value for name, value in new.items()}
+        same = list(kept) == list(model) and all(kept[name] is model[name] for name in kept)
+        return model if same else kept
+    if isinstance(new, list):
+        items = [sharing(value, model[place]) if place < len(model) else value for place, value in enumerate(new)]
+        same = len(items) == len(model) and all(item is other for item, other in zip(items, model, strict=True))
+        return model if same else items
+    return model if new == model else new

@@ -1,9 +1,19 @@
 """The cache against sources that disagree in time."""
 
+import copy
+import json
 from typing import Any
 
-from kvcachepool.watchcache import WatchCache, controller_uid, slim
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kvcachepool.watchcache import WatchCache, controller_uid, sharing, slim
+
+documents = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-1, 2), st.sampled_from(["", "a", "b"])),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("abc"), inner, max_size=3)),
+    max_leaves=8,
+)
 POOL = ("ns", "p")
 
 
@@ -182,3 +192,35 @@ def test_what_is_kept_can_be_kept_again() -> None:
     raw = {**obj("Pod", "a", 1), "metadata": {**obj("Pod", "a", 1)["metadata"], "managedFields": [1]}}
     assert "managedFields" not in slim(raw)["metadata"]
     assert slim(slim(raw)) == slim(raw)
+
+
+def test_equal_parts_of_alike_objects_are_kept_once():
+    """Pods of a thousand pools differ in little but their names."""
+
+    def pod(name: str, version: int, pool: str, **env: str) -> dict[str, Any]:
+        container = {"name": "engine", "env": [{"name": key, "value": value} for key, value in env.items()]}
+        probe = {"httpGet": {"path": "/health"}}
+        return obj("Pod", name, version, pool=pool, spec={"containers": [container | {"livenessProbe": probe}]})
+
+    cache = WatchCache()
+    first, second = pod("a", 2, "p", SEED="0", POOL="p"), pod("b", 3, "q", SEED="0", POOL="q")
+    for raw in (first, second):
+        cache.event("ADDED", raw)
+    kept = [cache.get("Pod", "ns", name) for name in ("a", "b")]
+    assert kept == [slim(first), slim(second)]
+    (one,), (other,) = (item["spec"]["containers"] for item in kept)
+    assert one["livenessProbe"] is other["livenessProbe"]
+    assert one["env"][0] is other["env"][0]
+    assert (one["env"][1]["value"], other["env"][1]["value"]) == ("p", "q")
+    changed = pod("b", 4, "q", SEED="0", POOL="q") | {"status": {"phase": "Running"}}
+    cache.event("MODIFIED", changed)
+    assert cache.get("Pod", "ns", "b") == slim(changed)
+    assert cache.get("Pod", "ns", "b")["spec"] is kept[1]["spec"]
+    assert kept[0] == slim(first), "what is shared is not changed"
+
+
+@given(new=documents, model=documents)
+def test_sharing_changes_nothing(new: Any, model: Any) -> None:
+    before = copy.deepcopy((new, model))
+    assert json.dumps(sharing(new, model)) == json.dumps(new)
+    assert (new, model) == before
