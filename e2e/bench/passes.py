@@ -114,6 +114,8 @@ def _operator(plane: ControlPlane) -> Iterator[tuple[subprocess.Popen[bytes], in
         "KVCP_LEASE_NAMESPACE": "default",
         "KVCP_IDENTITY": "bench",
         "KVCP_HTTP_PORT": str(port),
+        "MALLOC_ARENA_MAX": "2",  # both as in images/operator/Dockerfile
+        "MALLOC_TRIM_THRESHOLD_": "131072",
     }
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
