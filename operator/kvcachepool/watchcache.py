@@ -33,6 +33,7 @@ KINDS = (
 
 _BULKY = "kubectl.kubernetes.io/last-applied-configuration"
 _TOMBSTONES_SECONDS = 600.0
+_COMPONENTS = {constants.MASTER, constants.STORE, constants.ENGINE, constants.WORKER}
 
 
 @dataclass(slots=True)
@@ -165,7 +166,8 @@ class WatchCache:
 
     def _like_others(self, ref: Ref, obj: dict[str, Any], old: _Entry | None) -> Object:
         """The same, with its parts shared: pods and children of one kind differ in little but their names."""
-        model = (ref[0], (obj["metadata"].get("labels") or {}).get(constants.LABEL_COMPONENT, ""))
+        component = (obj["metadata"].get("labels") or {}).get(constants.LABEL_COMPONENT)
+        model = (ref[0], component if component in _COMPONENTS else "")  # a label is anybody's to choose
         kept: Object = sharing(obj, old.obj if old is not None else self._models.get(model))
         self._models[model] = kept
         return kept
