@@ -162,6 +162,9 @@ def controller_manager(plan: ControlPlan, credentials: Credentials) -> Daemon:
         f"--cluster-signing-cert-file={credentials.ca.pair.cert}",
         f"--cluster-signing-key-file={credentials.ca.pair.key}",
         "--use-service-account-credentials=true",
+        # Namespaces that many tests leave behind would be cleaned minutes later at the usual 20 requests a second.
+        "--kube-api-qps=100",
+        "--kube-api-burst=150",
         # A small machine under load must not have its only node declared lost.
         "--node-monitor-grace-period=120s",
         *_QUIET,

@@ -37,10 +37,10 @@ def test_a_steady_pool_is_not_written(kube: Kube, shared_pool: Running) -> None:
     # verification of this pool runs each minute and writes its result; it is turned off for the measurement
     kube.run("patch", "kvpool", "-n", shared_pool.namespace, shared_pool.name, "--type=merge",
              '-p={"spec":{"verification":{"enabled":false}}}')  # fmt: skip
-    kube.wait(
-        "the pools of other tests are gone", lambda: not pools_beside(kube, "e2e-shared", "e2e-solo"), timeout=120
-    )
     try:
+        kube.wait(
+            "the pools of other tests are gone", lambda: not pools_beside(kube, "e2e-shared", "e2e-solo"), timeout=300
+        )
         time.sleep(90)  # the edit is a write, a probe may end, and the figures of the last traffic take two resyncs
         before, version = operator.writes(kube), kube.pool(shared_pool.namespace, shared_pool.name)["metadata"]
         time.sleep(60)
