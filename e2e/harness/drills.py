@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
-import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +14,7 @@ from kubernetes.aio.config import load_kube_config
 from e2e.harness.faults import HostFaults
 from e2e.harness.kube import Kube
 from e2e.harness.report import record
+from kvcachepool.cli.session import unpredictable
 from kvcachepool.cluster import Cluster
 from kvcachepool.drill.faults import FAULTS, Fault
 from kvcachepool.drill.ground import Ground
@@ -42,8 +41,7 @@ async def ground(kubeconfig: Path, namespace: str, name: str) -> AsyncIterator[G
         async with HttpReader() as http:
             cluster = Cluster(client)
             pool = await find_pool(cluster, namespace, name)
-            rng = random.Random(secrets.randbits(128))
-            asker = Asker(http.session, pool.spec.model.served_name or pool.spec.model.id, rng, DEADLINE)
+            asker = Asker(http.session, pool.spec.model.served_name or pool.spec.model.id, unpredictable(), DEADLINE)
             yield Ground(cluster, http, asker, pool)
     finally:
         await client.close()  # type: ignore[no-untyped-call]

@@ -13,7 +13,7 @@ from kvcachepool import constants
 from kvcachepool.cluster import ApiError, Cluster
 from kvcachepool.facts import Object
 from kvcachepool.render.hashing import content_hash
-from kvcachepool.watchcache import WatchCache, controller_uid
+from kvcachepool.watchcache import WatchCache, controller, controller_uid
 
 Key = tuple[str, str]
 Child = tuple[str, str]
@@ -134,13 +134,8 @@ class Children:
 
 def _of_another(live: Object, name: str, uid: str) -> bool:
     """Whether a pool of that name, but of another uid, controls the object."""
-    owner = _controller(live)
+    owner = controller(live)
     return owner.get("kind") == constants.KIND and owner.get("name") == name and owner.get("uid") != uid
-
-
-def _controller(live: Object) -> Mapping[str, Any]:
-    owners = live["metadata"].get("ownerReferences") or ()
-    return next((owner for owner in owners if owner.get("controller")), {})
 
 
 def _require_ours(live: Object, uid: str) -> None:
@@ -151,7 +146,7 @@ def _require_ours(live: Object, uid: str) -> None:
         raise ApiError(409, f"{what} is being deleted; it is made again when it is gone", retry=True)
     if owner == uid:
         return
-    if _controller(live).get("kind") == constants.KIND:
+    if controller(live).get("kind") == constants.KIND:
         raise ApiError(409, f"{what} belongs to another {constants.KIND} and is expected to go with it", retry=True)
     raise ApiError(
         409,

@@ -5,10 +5,12 @@ disagree in time, so the newer `resourceVersion` wins. (They compare as numbers:
 of Kubernetes >= 1.35, and true of every earlier API server that stores in etcd.)
 """
 
+import operator
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from kvcachepool import constants, names
@@ -160,15 +162,15 @@ class WatchCache:
             old.delivered, old.behind_since = delivered, behind
             return set()
         touched = self._unlink(ref, old) if old is not None else set()
-        entry = _Entry(self._like_others(ref, slim(obj), old), version, delivered, behind)
+        entry = _Entry(self._slim_like_others(ref, obj, old), version, delivered, behind)
         self._entries[ref] = entry
         return touched | self._link(ref, entry)
 
-    def _like_others(self, ref: Ref, obj: dict[str, Any], old: _Entry | None) -> Object:
-        """The same, with its parts shared: pods and children of one kind differ in little but their names."""
+    def _slim_like_others(self, ref: Ref, obj: Mapping[str, Any], old: _Entry | None) -> Object:
+        """What is kept of it, with its parts shared: pods and children of one kind differ in little but their names."""
         component = (obj["metadata"].get("labels") or {}).get(constants.LABEL_COMPONENT)
         model = (ref[0], component if component in _COMPONENTS else "")  # a label is anybody's to choose
-        kept: Object = sharing(obj, old.obj if old is not None else self._models.get(model))
+        kept = slim(obj, old.obj if old is not None else self._models.get(model))
         self._models[model] = kept
         return kept
 
@@ -210,10 +212,15 @@ class WatchCache:
         return set() if pool is None else {pool}
 
 
+def controller(obj: Object) -> Mapping[str, Any]:
+    """The owner reference of the object's controller; empty when nobody controls it."""
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
 def controller_uid(obj: Object) -> str:
     """Uid of the object's controller; empty when nobody controls it."""
-    owners = obj["metadata"].get("ownerReferences") or ()
-    return next((str(owner.get("uid", "")) for owner in owners if owner.get("controller")), "")
+    return str(controller(obj).get("uid", ""))
 
 
 def _ref(obj: Mapping[str, Any]) -> Ref:
@@ -226,39 +233,29 @@ def _number(version: str) -> int:
     return int(version) if version.isdecimal() else -1
 
 
-def slim(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what nothing reads: half of an object's memory is managedFields."""
+def slim(obj: Mapping[str, Any], model: Object | None = None) -> dict[str, Any]:
+    """Without what nothing reads: half of an object's memory is managedFields. Equal parts are those of `model`."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     annotations = metadata.get("annotations") or {}
     if _BULKY in annotations:
         metadata["annotations"] = {name: value for name, value in annotations.items() if name != _BULKY}
-    kept: dict[str, Any] = _shared({**obj, "metadata": metadata})
+    kept: dict[str, Any] = sharing({**obj, "metadata": metadata}, model)
     return kept
 
 
-def _shared(value: Any) -> Any:
-    """The same, with every text kept once in the process: objects of one kind have the same keys and mostly the same
-    values, and each parsed answer brings its own copies of them."""
-    if isinstance(value, str):
-        return sys.intern(value) if type(value) is str else value
-    if isinstance(value, Mapping):
-        return {_shared(name): _shared(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_shared(item) for item in value]
-    return value
-
-
-def sharing(new: Any, model: Any) -> Any:
-    """The same as `new`, made of parts of `model` wherever they are the same. Neither is changed, nor may the result
-    be."""
-    if type(new) is not type(model):  # True and 1 are equal
-        return new
-    if isinstance(new, dict):
-        kept = {name: sharing(value, model[name]) if name in model else value for name, value in new.items()}
-        same = list(kept) == list(model) and all(kept[name] is model[name] for name in kept)
+def sharing(new: Any, model: Any = None) -> Any:
+    """The same as `new`, made of parts of `model` wherever they are the same, and with every text kept once in the
+    process: each parsed answer brings its own copies. Neither is changed, nor may the result be."""
+    if isinstance(new, str):
+        return sys.intern(new) if type(new) is str else new
+    if isinstance(new, Mapping):
+        parts = model if isinstance(model, dict) else {}
+        kept = {sharing(name): sharing(value, parts.get(name)) for name, value in new.items()}
+        same = isinstance(model, dict) and list(kept) == list(model) and all(kept[n] is model[n] for n in kept)
         return model if same else kept
     if isinstance(new, list):
-        items = [sharing(value, model[place]) if place < len(model) else value for place, value in enumerate(new)]
-        same = len(items) == len(model) and all(item is other for item, other in zip(items, model, strict=True))
+        others = model if isinstance(model, list) else []
+        items = [sharing(value, other) for value, other in zip_longest(new, others[: len(new)])]
+        same = isinstance(model, list) and len(items) == len(model) and all(map(operator.is_, items, model))
         return model if same else items
-    return model if new == model else new
+    return model if type(new) is type(model) and new == model else new  # True and 1 are equal

@@ -98,22 +98,22 @@ def _unavailable(context: Context) -> Verdict | None:
     )
 
 
-def _window_begins(context: Context) -> Verdict | None:
-    """What was judged before stands until a new leader of the operator has seen enough, at most one window long."""
-    before, rates = context.pool.status.condition("CacheEffective"), context.observed.rates
+def _judged_before(context: Context) -> Verdict | None:
+    """What stands until a new leader of the operator has seen enough, at most one window long."""
+    before = context.pool.status.condition("CacheEffective")
     if before is None or before.reason not in _JUDGED or not context.rates_begin:
-        return None
-    if rates.pool or (rates.tokens or 0) >= _ENOUGH_TOKENS:
         return None
     return _say(before.reason, before.message)
 
 
 def _no_traffic(context: Context) -> Verdict | None:
     rates = context.observed.rates
+    if rates.tokens and (rates.pool or rates.tokens >= _ENOUGH_TOKENS):
+        return None
+    if (before := _judged_before(context)) is not None:
+        return before
     if not rates.tokens:
         return _say("NoTraffic", "No prompt tokens of users were seen; the probe's own do not count.")
-    if rates.pool or rates.tokens >= _ENOUGH_TOKENS:
-        return None
     return _say(
         "NoTraffic", f"Too few prompt tokens of users to judge; from {_ENOUGH_TOKENS} in the window on it is judged."
     )
@@ -166,7 +166,6 @@ CHECKS: Sequence[Check] = (
     _loads_failing,
     _saves_failing,
     _unavailable,
-    _window_begins,
     _no_traffic,
     _writes_not_arriving,
     _zero_hits,
