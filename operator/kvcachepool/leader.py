@@ -1,8 +1,9 @@
 """Leadership by a Lease, over kubernetes.aio.leaderelection.
 
 What is added to it: trouble with the network or a hanging server is a failed try and not the end of the
-process; the time until which this replica may write is known (`seconds_left`); the Lease is given back on
-shutdown, so that the other replica takes over at once.
+process; the time until which this replica may write is known (`seconds_left`), and how long the API server has
+answered without fail (`answered_seconds`); the Lease is given back on shutdown, so that the other replica takes over
+at once.
 
 On loss the process carries on as a follower: every pass is cancelled, no write can be sent after the Lease
 ran out, and what was remembered between passes is dropped when the Lease is gained again. An exit would add
@@ -47,6 +48,8 @@ class _Lock(LeaseLock):
     def __init__(self, name: str, namespace: str, identity: str, client: ApiClient, clock: Callable[[], float]) -> None:
         super().__init__(name, namespace, identity, client)
         self.until = -math.inf
+        self.unanswered = -math.inf
+        """When a call last got no answer."""
         self._clock = clock
 
     async def get(self, name: str, namespace: str) -> tuple[bool, Any]:
@@ -54,7 +57,8 @@ class _Lock(LeaseLock):
             async with asyncio.timeout(_CALL_SECONDS):
                 found, record = await super().get(name, namespace)
         except _TROUBLE as error:
-            return False, ApiException(status=0, reason=_cause(error))
+            found, record = False, ApiException(status=0, reason=_cause(error))
+        self._note(record)
         holder = record.holder_identity if isinstance(record, LeaderElectionRecord) else self.identity
         if self.until > -math.inf and holder != self.identity:
             self.until = -math.inf
@@ -77,10 +81,17 @@ class _Lock(LeaseLock):
             async with asyncio.timeout(_CALL_SECONDS):
                 await call
         except _TROUBLE as error:
+            self._note(error)
             logger.warning("lease %s/%s was not written: %s", self.namespace, self.name, _cause(error))
             return False
         self.until = started + LEASE_SECONDS
         return True
+
+    def _note(self, outcome: object) -> None:
+        """A server error is no answer either: so says a load balancer whose API servers are away."""
+        answered = isinstance(outcome, ApiException) and 0 < (outcome.status or 0) < 500
+        if isinstance(outcome, Exception) and not answered:
+            self.unanswered = self._clock()
 
     def time_str_to_iso(self, str_time: str) -> str | None:
         """The library's own loses a time that falls on a whole second."""
@@ -137,6 +148,11 @@ class Leadership:
         if self._alone:
             return math.inf
         return -math.inf if self._lock is None else self._lock.until - self._clock()
+
+    def answered_seconds(self) -> float:
+        """For how long the API server has answered every call for the Lease, made every two seconds or so; for ever
+        where there is no Lease."""
+        return math.inf if self._lock is None else self._clock() - self._lock.unanswered
 
     @property
     def leads(self) -> bool:

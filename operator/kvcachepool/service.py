@@ -43,7 +43,8 @@ logger = logging.getLogger(__name__)
 
 _CRD_POLL_SECONDS = 5.0
 _WATCH_LAG_SECONDS = 60.0
-"""An object known to be newer than what its watch delivered for so long: the watch is dead."""
+"""An object known to be newer than what its watch delivered for so long, while the API server answers: the watch is
+dead. (While it does not answer nothing can be delivered, and a restart would only lose what is known.)"""
 _ENDING_SECONDS = 10.0
 """How long watches may take to end. One that is about to try again takes kopf's request to end for a pause, and tries
 for ever (kopf 1.45.2, `clients/api.py`, `stream`): the process would stay, without the lead and healthy to its kubelet.
@@ -261,9 +262,11 @@ class Operator:
 
     def _watch_problem(self) -> str:
         lagging = self.cache.lagging()
-        if lagging is None or lagging[1] < _WATCH_LAG_SECONDS:
+        if lagging is None:
             return ""
         (kind, namespace, name), seconds = lagging
+        if min(seconds, self.leadership.answered_seconds()) < _WATCH_LAG_SECONDS:
+            return ""
         return f"the watch of {kind} has not delivered {namespace}/{name} for {seconds:.0f} s"
 
     def _queue_problem(self) -> str:

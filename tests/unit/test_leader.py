@@ -195,9 +195,11 @@ def test_trouble_costs_the_lead_but_never_the_process(trouble):
         await asyncio.sleep(60)
         assert [what for what, _ in a.log] == ["gain", "loss"]
         assert not a.task.done()
+        assert a.leadership.answered_seconds() < 10
         store.hangs, store.trouble = set(), lambda _identity: None
         await asyncio.sleep(20)
         assert a.working
+        assert a.leadership.answered_seconds() > 10
         await a.stop()
 
     run(scenario())
@@ -219,6 +221,28 @@ def test_a_leader_that_is_cut_off_stops_before_another_begins():
         await watch_for(60, a, b)
         assert b.working
         assert not a.working
+        await a.stop()
+        await b.stop()
+
+    run(scenario())
+
+
+def refused(_identity: str) -> None:
+    raise ApiException(status=403, reason="Forbidden")
+
+
+def test_a_refusal_and_a_rivals_lease_are_answers():
+    async def scenario() -> None:
+        store = Leases()
+        a = Replica(store, "a")
+        await asyncio.sleep(1)
+        b = Replica(store, "b")
+        await asyncio.sleep(30)
+        store.trouble = refused
+        await asyncio.sleep(30)
+        assert (a.working, b.working) == (False, False)
+        assert a.leadership.answered_seconds() > 60
+        assert b.leadership.answered_seconds() > 60
         await a.stop()
         await b.stop()
 

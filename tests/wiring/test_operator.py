@@ -176,6 +176,21 @@ async def test_a_dead_watch_fails_healthz(api, client, monkeypatch):
         assert (await get(operator, "/healthz"))[0] == 200
 
 
+async def test_a_watch_owes_nothing_while_the_api_server_does_not_answer(api, client, monkeypatch):
+    """An outage that begins when something was written and not yet delivered must not restart the pod."""
+    monkeypatch.setattr(service, "_WATCH_LAG_SECONDS", 3.0)
+    async with replica(client, lease_namespace="op", identity="me") as operator:
+        await until(lambda: operator.leadership.leads)
+        unseen = {"kind": "Pod", "metadata": {"name": "pod", "namespace": "ns", "uid": "u", "resourceVersion": "9999"}}
+        operator.cache.replace("Pod", None, [unseen], "9999")
+        ref, _ = operator.cache.lagging()
+        monkeypatch.setattr(operator.cache, "lagging", lambda: (ref, 1000.0))
+        assert (await get(operator, "/healthz"))[0] == 500
+        api.answer_instead = lambda _method, path: (503, "away") if "leases" in path else None
+        await until(lambda: operator.leadership.answered_seconds() < 2)
+        assert (await get(operator, "/healthz"))[0] == 200
+
+
 async def test_a_follower_watches_and_writes_nothing(api, client):
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     held = {"holderIdentity": "other", "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now}
