@@ -16,23 +16,25 @@ STAGE := hack/stage
 CACHE := $(or $(KVCP_CACHE),$(HOME)/.cache/kvcachepool)
 PYTEST := $(PY) -m pytest -q
 
-.PHONY: drill fuzz soak negative help setup tools images cluster-up cluster-down demo demo-down test test-fast test-cluster verify generate fmt lock bench bench-scale clean
+.PHONY: drill fuzz soak negative help packages setup tools images cluster-up cluster-down demo demo-down test test-fast test-cluster verify generate fmt lock bench bench-scale clean
 
 help:
 	@sed -n 's/^# make /make /p' Makefile
 
-setup:
+packages:
 	@$(STAGE) "Debian packages" e2e/setup/debian-packages.sh
+
+setup:
 	@$(STAGE) "Python environment" hack/bootstrap.sh
 
 # What needs no cluster, with the nightly number of examples (KVCP_FUZZ to choose another one).
 fuzz: setup
 	@$(STAGE) "fuzzing" env KVCP_FUZZ=$(or $(KVCP_FUZZ),10000) $(PYTEST) -n 2 tests/fuzz
 
-tools: setup
+tools: packages setup
 	@$(STAGE) "cluster programs" $(PY) -m e2e.cluster build
 
-images: setup
+images: packages setup
 	@$(STAGE) "images" $(PY) -m images.build all
 
 cluster-up: tools
@@ -47,7 +49,7 @@ demo: tools images
 demo-down: setup
 	@$(PY) -m e2e.demo down
 
-# What needs no cluster, in half a minute.
+# What needs no cluster, in about a minute.
 test-fast: setup
 	@$(STAGE) "unit, golden and wiring tests" $(PYTEST) -n 2 tests/unit tests/golden tests/wiring tests/fuzz
 

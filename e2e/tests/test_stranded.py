@@ -1,17 +1,21 @@
 """Engines that lose the store for good: named by evidence, and restarted one at a time where the spec allows it."""
 
+import copy
 import json
 import random
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
+from e2e.cluster.errors import ClusterError
 from e2e.harness import drills
 from e2e.harness.etcd import etcd
 from e2e.harness.faults import cut_off, running
 from e2e.harness.kube import Json, Kube
-from e2e.harness.pools import tiny_pool, tiny_store
+from e2e.harness.pools import engine_deployments, tiny_pool, tiny_store
 from e2e.harness.traffic import complete
 from e2e.tests.conftest import Running
 from kvcachepool.drill.verdict import PASSED
@@ -51,7 +55,7 @@ def stranded(kube: Kube, pool: Running, victim: str, others: list[str]) -> Json:
     raise AssertionError(f"not named after {asked} requests:\n{kube.describe(pool.namespace, pool.name)}")
 
 
-def restarted(kube: Kube, pool: Running, victim: str, before: dict[str, Json]) -> None:
+def restarted(kube: Kube, pool: Running, victim: str, before: dict[str, Json], reason: str = "EnginesStranded") -> None:
     """The engine is replaced once the spec allows it, and nobody else."""
     assert engines(kube, pool).keys() == before.keys(), "named, not restarted: the spec does not allow it"
     assert all(c.get("ready") for c in engines(kube, pool)[victim]["status"]["containerStatuses"])
@@ -64,7 +68,7 @@ def restarted(kube: Kube, pool: Running, victim: str, before: dict[str, Json]) -
     kube.wait_condition(pool.namespace, pool.name, "EnginesReady", "True", timeout=400)
     kube.wait(
         "the loss is over",
-        lambda: kube.condition(pool.namespace, pool.name, "CacheEffective")["reason"] != "EnginesStranded",
+        lambda: kube.condition(pool.namespace, pool.name, "CacheEffective")["reason"] != reason,
         timeout=120,
     )
     assert kept <= engines(kube, pool).keys(), "one is enough"
@@ -85,6 +89,58 @@ def test_an_engine_whose_saves_are_all_refused(kube: Kube, shared_pool: Running)
         assert not any(other in condition["message"] for other in others)
         assert kube.condition(shared_pool.namespace, shared_pool.name, "Available")["status"] == "True"
         restarted(kube, shared_pool, victim, before)
+    allow(kube, shared_pool, "Never")
+    kube.wait_condition(shared_pool.namespace, shared_pool.name, "Ready", "True", timeout=300)
+
+
+@contextmanager
+def stranger(kube: Kube, pool: Running, dtype: str) -> Iterator[str]:
+    """An engine that no label shows to the operator, with the pool's own prefix and blocks of another size."""
+    (deployment,) = engine_deployments(kube, pool.namespace, pool.name)
+    copied = copy.deepcopy(deployment["spec"]["template"])
+    (container,) = copied["spec"]["containers"]
+    assert "--dtype=float32" in container["args"]
+    container["args"] = [f"--dtype={dtype}" if a.startswith("--dtype=") else a for a in container["args"]]
+    metadata = {"name": "stranger", "namespace": pool.namespace, "annotations": copied["metadata"]["annotations"]}
+    kube.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": copied["spec"]})
+
+    def serves() -> bool:
+        found = kube.get("pod", "stranger", "-n", pool.namespace)["status"].get("containerStatuses", ())
+        return any(container["ready"] for container in found)
+
+    try:
+        kube.wait("the stranger serves", serves, timeout=600)
+        yield "stranger"
+    finally:
+        kube.run("delete", "pod", "stranger", "-n", pool.namespace, "--ignore-not-found", "--wait=true")
+
+
+def test_a_request_that_asks_for_the_same_blocks_for_ever(kube: Kube, shared_pool: Running) -> None:
+    """vllm#55297: blocks that do not fit are lent by somebody nobody knows; the engine's health stays 200."""
+    allow(kube, shared_pool, "Never")
+    before = engines(kube, shared_pool)
+    victim = min(before, key=lambda name: before[name]["metadata"]["creationTimestamp"])  # runs for long enough
+    rng = random.Random(11)
+    prompt = [rng.randrange(20, 420) for _ in range(PROMPT_TOKENS)]
+    answers: list[Json] = []
+
+    def ask() -> None:
+        with suppress(ClusterError):  # it ends with its engine
+            answers.append(complete(kube, shared_pool.namespace, victim, prompt, timeout=900))
+
+    with stranger(kube, shared_pool, "bfloat16") as name:
+        complete(kube, shared_pool.namespace, name, prompt)
+        time.sleep(5)  # its blocks are stored behind the answer
+        asking = threading.Thread(target=ask)
+        asking.start()
+        condition = kube.wait_condition(
+            shared_pool.namespace, shared_pool.name, "CacheEffective", "False", reason="LoadsLooping", timeout=STOP
+        )
+        assert victim in condition["message"]
+        assert answers == []
+        restarted(kube, shared_pool, victim, before, "LoadsLooping")
+        asking.join(60)
+        assert not asking.is_alive(), "the request has ended"
     allow(kube, shared_pool, "Never")
     kube.wait_condition(shared_pool.namespace, shared_pool.name, "Ready", "True", timeout=300)
 

@@ -1,4 +1,4 @@
-"""kopf's part: watches that feed the cache, and nothing else. kopf is imported here only.
+"""kopf's part: watches that feed the cache, and nothing else. Besides, only admission.py imports kopf.
 
 Only `on.event` is used: it keeps no state, so nothing (no finalizer, annotation, progress, last-handled
 configuration) is ever written to a watched object, and a dead operator blocks no deletion.
