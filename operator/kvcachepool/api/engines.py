@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from kvcachepool.api.base import ApiModel, DeviceResource, Size, map_list
 from kvcachepool.api.pods import EnvVar, ImageRef, PodIdentity, PullPolicy, Resources, Scheduling
-from kvcachepool.api.rules import Matching, Rule, rules
+from kvcachepool.api.rules import Matching
 from kvcachepool.compat.pins import PINS
 
 Product = Annotated[
@@ -31,20 +31,6 @@ class Gpu(ApiModel):
 
 class Engines(ApiModel):
     """Engine pods. Each asks for as many devices as one engine has ranks."""
-
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            # Deployment and LeaderWorkerSet have one name, and the second would wait for the devices of the first
-            Rule(
-                "(self.nodesPerEngine > 1) == (oldSelf.nodesPerEngine > 1)"
-                " || (self.replicas == 0 && oldSelf.replicas == 0)",
-                "may go from one to more, or back, only while spec.engines.replicas is 0: it makes engines of another"
-                " kind. Scale to 0 first, or make another pool",
-                ("%d, was %d", "self.nodesPerEngine", "oldSelf.nodesPerEngine"),
-                field=".nodesPerEngine",
-            )
-        )
-    )
 
     replicas: Annotated[int, Field(ge=0, le=1000)] = 2
     """How many engines; also set by the scale subresource."""
