@@ -1,13 +1,14 @@
 """HardwareMatched, as it reads."""
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kvcachepool.compat.tables import BUILT_IN, parse_tables
-from kvcachepool.constants import ENGINE
+from kvcachepool.constants import ANNOTATION_PRODUCT, ENGINE
 from tests.nodes import H100, L4, node
 from tests.pools import pool
 from tests.status_scenes import Case, both, container, gone, healthy, seen
@@ -25,6 +26,15 @@ knownBad:
 def nodes(*given: Any) -> Any:
     """A new pool on these nodes: no engine is there yet."""
     return both(gone(ENGINE), seen(nodes=given))
+
+
+def unbound(_: Any) -> Any:
+    """Engines that were made before their nodes had labels."""
+    observed = healthy(pool())
+    children = deepcopy(dict(observed.children))
+    for child in children.values():
+        child["metadata"].get("annotations", {}).pop(ANNOTATION_PRODUCT, None)
+    return replace(observed, children=children, nodes=(node("a"), node("b", product=L4)))
 
 
 CASES = [
@@ -189,7 +199,26 @@ CASES = [
         "HardwareMatched",
         "HeterogeneousGPUs",
         nodes(node("a"), node("b"), node("c", product=L4)),
-        (f"{H100} (2 nodes), {L4} (1 node)", "spec.engines.gpu.product", "spec.schema.attentionBackend"),
+        (
+            f"{H100} (2 nodes), {L4} (1 node)",
+            "spec.engines.gpu.product",
+            "spec.schema.attentionBackend. No engine is made or changed.",
+        ),
+    ),
+    Case(
+        "HardwareMatched",
+        "HeterogeneousGPUs",
+        unbound,
+        (f"{H100} (1 node), {L4} (1 node)", "Engines that run stay."),
+        id="engines run on either",
+    ),
+    Case(
+        "EnginesReady",
+        "WaitingForNodes",
+        unbound,
+        ("Engines stay as they are: nodes that fit the changed ones have different GPUs.",),
+        {"engines": {"shmSize": "4Gi"}},
+        id="a change on either",
     ),
     Case(
         "HardwareMatched",

@@ -90,11 +90,12 @@ def _mixed(context: Context) -> Verdict | None:
     if hardware is None or not hardware.engine.mixed:
         return None
     products = ", ".join(f"{name} ({plural(count, 'node')})" for name, count in hardware.engine.mixed)
+    made = " No engine is made or changed." if context.plan.waiting is not None else " Engines that run stay."
     return _say(
         "HeterogeneousGPUs",
         f"Nodes that fit have different GPUs: {products}. Engines of one pool need one kind, since another attention "
         "backend may store other bytes under the same key: set spec.engines.gpu.product to one of them, or pin "
-        "spec.schema.attentionBackend.",
+        f"spec.schema.attentionBackend.{made}",
     )
 
 
