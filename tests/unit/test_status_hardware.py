@@ -176,6 +176,14 @@ CASES = [
     ),
     Case(
         "HardwareMatched",
+        "NoCompatibleDriver",
+        nodes(node("a", driver="", labels={"nvidia.com/cuda.driver.major": "unknown"})),
+        ("1 node: driver below 580, which CUDA 13 needs (found nvidia.com/cuda.driver.major=unknown)",),
+        {"cuda": {"version": "13"}},
+        id="no number",
+    ),
+    Case(
+        "HardwareMatched",
         "NoRDMANodes",
         nodes(node("a", offers={"rdma/hca_a": "63"}), node("b")),
         ("2 nodes: fewer rdma/hca_b than 1 (found none, only rdma/hca_a)",),

@@ -84,16 +84,14 @@ def _capability(need: Need, node: NodeFacts) -> str | None:
 
 
 def _driver(need: Need, node: NodeFacts) -> str | None:
-    """A driver that is not known is no objection: without GPU feature discovery no node would ever fit."""
+    """A driver that no label tells is no objection: without GPU feature discovery no node would ever fit. A label that
+    is no number is one, since the engines' affinity (affinity.py) can only compare numbers."""
     if need.cuda is None:
         return None
     driver = labels.driver(node.labels)
-    if driver is not None:
-        return None if driver[0] >= need.min_driver else driver[1]
-    newest = labels.newest_cuda(node.labels)
-    if newest is None or newest >= need.cuda.major or need.forward_compat:
-        return None
-    return f"one for CUDA {newest}"
+    if driver is None:
+        return labels.unreadable_driver(node.labels)
+    return None if driver[0] >= need.min_driver else driver[1]
 
 
 def _rdma(need: Need, node: NodeFacts) -> str | None:
