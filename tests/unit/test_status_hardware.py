@@ -163,7 +163,10 @@ CASES = [
         "HardwareMatched",
         "NoCompatibleDriver",
         nodes(node("a", labels={"nvidia.com/gpu.compute.major": "7", "nvidia.com/gpu.compute.minor": "0"})),
-        ("1 node: compute capability below 7.5, which CUDA 13 needs (found 7.0",),
+        (
+            "1 node: compute capability below 7.5, which CUDA 13 needs (found 7.0",
+            "Use nodes with newer GPUs, or choose CUDA 12 (spec.cuda.version). No engine is made.",
+        ),
         {"cuda": {"version": "13"}},
         id="an old GPU",
     ),
@@ -171,8 +174,35 @@ CASES = [
         "HardwareMatched",
         "NoCompatibleDriver",
         nodes(node("a", driver="550.54"), node("b", driver="535.104", old_labels=True), node("c", gpus=0)),
-        ("2 nodes: driver below 580, which CUDA 13 needs (found 535.104, 550.54)",),
+        (
+            "2 nodes: driver below 580, which CUDA 13 needs (found 535.104, 550.54)",
+            "Update the driver to 580 or newer, or choose CUDA 12 (spec.cuda.version), or set "
+            "spec.cuda.allowForwardCompat, if the image holds the cuda-compat package. No engine is made.",
+        ),
         {"cuda": {"version": "13"}},
+    ),
+    Case(
+        "HardwareMatched",
+        "NoCompatibleDriver",
+        nodes(node("a", driver="550.54", product="NVIDIA-GeForce-RTX-4090")),
+        ("Update the driver to 580 or newer, or use an image for CUDA 12 (spec.engines.image). No",),
+        {"engines": {"image": "vllm/vllm-openai:v0.33.0"}},
+        id="an image for older drivers",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoCompatibleDriver",
+        nodes(node("a", driver="470.82")),
+        ("driver below 525, which CUDA 12 needs (found 470.82). Update the driver to 525 or newer. No",),
+        id="nothing else helps",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoCompatibleDriver",
+        nodes(node("a", driver="550.54")),
+        ("or choose CUDA 12 (spec.engines.version), or",),
+        {"engines": {"version": "0.33.0+cu130"}},
+        id="the version asks for it",
     ),
     Case(
         "HardwareMatched",
@@ -186,9 +216,21 @@ CASES = [
         "HardwareMatched",
         "NoRDMANodes",
         nodes(node("a", offers={"rdma/hca_a": "63"}), node("b")),
-        ("2 nodes: fewer rdma/hca_b than 1 (found none, only rdma/hca_a)",),
+        (
+            "2 nodes: fewer rdma/hca_b than 1 (found none, only rdma/hca_a)",
+            "A device plugin must offer rdma/hca_b: correct spec.transport.rdma.resourceName, or run one that does "
+            "(spec.transport.rdma.devicePlugin",
+        ),
         RDMA,
         id="aibrix#1012",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoRDMANodes",
+        nodes(node("a", offers={"rdma/hca_b": "1"}), node("b")),
+        ("fewer rdma/hca_b than 2 (found 1, none)", "Lower spec.transport.rdma.count, or offer more on a node."),
+        {"transport": {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca_b", "count": 2}}},
+        id="too few of it",
     ),
     Case(
         "HardwareMatched",

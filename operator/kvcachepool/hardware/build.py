@@ -35,19 +35,26 @@ def needs_cuda(pool: KVCachePool) -> bool:
 def builds(pool: KVCachePool, tables: Tables) -> tuple[Build, ...]:
     """The images to choose from, the newest CUDA first; empty when `check_build` has findings about CUDA."""
     engines = pool.spec.engines
-    version = release(engines.version)
     if not needs_cuda(pool):
-        return (Build(engines.image or _own_image(f"{version}-cpu"), None, own=engines.image is None),)
-    asked, _, _ = _asked(pool)
+        own = _own_image(f"{release(engines.version)}-cpu")
+        return (Build(engines.image or own, None, own=engines.image is None),)
+    asked, _, _ = asked_cuda(pool)
     if engines.image is not None:
         found = tables.cuda_of(engines.image)
         if (found is None and asked is None) or (found and asked and not found.agrees(asked)):
             return ()
         return (Build(engines.image, found or asked, own=False),)
+    known = own_builds(pool, tables)
+    return tuple(Build(image, cuda, own=True) for image, cuda in known if asked is None or cuda.agrees(asked))
+
+
+def own_builds(pool: KVCachePool, tables: Tables) -> list[tuple[str, CudaVersion]]:
+    """(image, CUDA) of the operator's builds of the engine's version, the newest first."""
+    version = release(pool.spec.engines.version)
     known = [(row.image, cuda_version(row.cuda)) for row in tables.choices(version)]
     if not known:  # a version that no row has: the build's tag follows from its CUDA
         known = [(_own_image(f"{version}-cu{major}"), CudaVersion(int(major))) for major in PINS.wheel_majors]
-    return tuple(Build(image, cuda, own=True) for image, cuda in known if asked is None or cuda.agrees(asked))
+    return known
 
 
 def check_build(pool: KVCachePool, tables: Tables) -> Iterable[Finding]:
@@ -80,7 +87,7 @@ def _check_no_cuda(pool: KVCachePool) -> Iterable[Finding]:
 
 
 def _check_cuda(pool: KVCachePool, tables: Tables) -> Iterable[Finding]:
-    engines, (asked, field, value) = pool.spec.engines, _asked(pool)
+    engines, (asked, field, value) = pool.spec.engines, asked_cuda(pool)
     local = cuda_in_local(engines.version)
     found = tables.cuda_of(engines.image) if engines.image is not None else None
     possible = builds(pool, tables)
@@ -162,7 +169,7 @@ def _skew(field: str, found: str, row: EngineBuild, inside: str) -> Finding:
     )
 
 
-def _asked(pool: KVCachePool) -> tuple[CudaVersion | None, str, str]:
+def asked_cuda(pool: KVCachePool) -> tuple[CudaVersion | None, str, str]:
     """(the CUDA that is asked for, the field that does, its value). A local part of the engine's version asks for one,
     too, where spec.cuda.version leaves it open."""
     version, engine = pool.spec.cuda.version, pool.spec.engines.version

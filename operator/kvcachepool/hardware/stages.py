@@ -182,3 +182,6 @@ STAGES: Final[Sequence[Stage]] = (
 )
 
 _ONLY_FOR_NEW: Final = frozenset(number for number, stage in enumerate(STAGES) if stage.found in (_state, _taint))
+
+RDMA: Final = next(number for number, stage in enumerate(STAGES) if stage.found is _rdma)
+"""The stage that looks for the RDMA resource."""
