@@ -37,9 +37,11 @@ class Engines(ApiModel):
     version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+([.a-z0-9+-]*)$", max_length=32)] = (
         PINS.engine_version
     )
-    """vLLM version inside the image; part of the cache schema."""
+    """vLLM version inside the image; part of the cache schema. A local part (`+cu129`) is not compared with images;
+    it asks for that CUDA where spec.cuda.version leaves it open."""
     image: ImageRef | None = None
-    """Engine image; the operator's own build for version and CUDA when left out."""
+    """Engine image; the operator's own build for version and CUDA when left out. There is none for GPUs that are not
+    NVIDIA's."""
     image_pull_policy: PullPolicy | None = None
     """When nodes fetch the image; Kubernetes' own default when left out."""
     env: list[EnvVar] = Field(default_factory=list, max_length=128, json_schema_extra=map_list("name"))
