@@ -1,13 +1,12 @@
 """Accepted: the spec is valid and what it refers to exists."""
 
-import re
 from collections.abc import Sequence
 from typing import Final
 
 from kvcachepool.findings import Finding
 from kvcachepool.status.context import Context
 from kvcachepool.status.reasons import reasons_of
-from kvcachepool.status.text import quote, sentence
+from kvcachepool.status.text import describe, sentence
 from kvcachepool.status.verdict import Check, Verdict, speaker
 
 _say = speaker("Accepted")
@@ -18,9 +17,6 @@ _MISSING: Final = {
 }
 _SHOWN: Final = 3
 """Findings in one message."""
-_LONGEST_ERROR: Final = 200
-_QUOTED: Final = re.compile(r"""(['"]).*\1""")
-"""From the first quotation mark to the last: a quoted value may have some inside."""
 
 
 def refusal(findings: Sequence[Finding]) -> Verdict:
@@ -32,16 +28,11 @@ def refusal(findings: Sequence[Finding]) -> Verdict:
 
 
 def failure(error: Exception) -> Verdict:
-    """What an unexpected error of a pass says: its type, and the first line of its message. Values that it quotes are
-    left out, since one may be a secret out of the spec; these two kinds quote names of types and fields only."""
-    first = next(iter(str(error).splitlines()), "")
-    if not isinstance(error, TypeError | AttributeError):
-        first = _QUOTED.sub("'…'", first)
-    what = f"{type(error).__name__}: {quote(first, _LONGEST_ERROR)}" if first else type(error).__name__
+    """What an unexpected error of a pass says."""
     return _say(
         "InternalError",
-        f"The operator failed in its pass over this pool: {sentence(what)} What runs is left as it is, and the other "
-        "conditions are as last seen; the operator's log has the traceback, and it tries again.",
+        f"The operator failed in its pass over this pool: {sentence(describe(error))} What runs is left as it is, and "
+        "the other conditions are as last seen; the operator's log has the traceback, and it tries again.",
     )
 
 
