@@ -35,6 +35,12 @@ def findings(spec: dict[str, Any]) -> list[str]:
         (["-qawq"], "use the field quantization of spec.schema"),
         (["--hf-overrides", '{"rope_theta": 1}'], "it changes the cached bytes without a trace in the key"),
         (["--revision", "main"], "use spec.model.revision"),
+        (
+            ["--data-parallel-size=2"],
+            "several engines in one pod, which has the devices and the memory of one; raise spec",
+        ),
+        (["-dp", "2"], "raise spec.engines.replicas"),
+        (["--data_parallel_size_local", "2"], "raise spec.engines.replicas"),
     ],
 )
 def test_a_flag_that_contradicts_the_pool_is_refused_with_what_to_use(args: list[str], expected: str) -> None:

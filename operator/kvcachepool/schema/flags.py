@@ -98,6 +98,9 @@ SCHEMA_ENV: Final[Mapping[str, str]] = {
 ENV_DEFAULTS: Final[Mapping[str, str]] = {"convStateLayout": "SD"}
 """What the engine takes without the variable, where that is fixed."""
 
+NUMBERS: Final = frozenset(flag.field for flag in SCHEMA_FLAGS if flag.kind is Kind.NUMBER)
+"""Fields whose values are numbers; all others are texts."""
+
 _BYTES: Final = "it changes the cached bytes without a trace in the key; serve a model with the settings in it"
 REFUSED_FLAGS: Final[Mapping[str, str]] = {
     "--kv-offloading-size": "it replaces the connector of --kv-transfer-config; use spec.backend",
