@@ -29,6 +29,7 @@ from kvcachepool.checks.engine_flags import check_env, check_extra_args
 from kvcachepool.checks.engine_resources import check_engine_resources
 from kvcachepool.checks.hugepages import check_hugepages
 from kvcachepool.checks.lora import check_lora
+from kvcachepool.checks.scheduling import check_scheduling
 from kvcachepool.facts import Observed, PodFacts
 from kvcachepool.findings import Finding
 from kvcachepool.generations import Generation, Step, generations, next_step, resized
@@ -240,6 +241,7 @@ def _findings(
         backend.check(pool),
         check_build(pool, observed.tables),
         check_hugepages(pool),
+        check_scheduling(pool),
         _check_nodes(pool, observed),
         check_extra_args(pool),
         check_lora(pool.spec.schema_.lora, schema.get("connector")),

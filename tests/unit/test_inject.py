@@ -398,6 +398,15 @@ def test_a_pool_that_is_not_ready_takes_no_members(status: Json, message: str) -
     assert message in refusal(user_pod(), subject)
 
 
+def test_a_pass_that_failed_keeps_nobody_from_joining_the_schema_that_is_in_force() -> None:
+    failed = Condition(type="Accepted", status="False", reason="InternalError")
+    subject = ready()
+    joined = subject.model_copy(update={"status": subject.status.model_copy(update={"conditions": [failed]})})
+    assert complete(user_pod(), joined) == complete(user_pod(), subject)
+    never = pool().model_copy(update={"status": PoolStatus(conditions=[failed])})
+    assert "is not in force" in refusal(user_pod(), never)
+
+
 # A7, vllm#44250, LMCache#2961: another version of an adapter is another prefix for every member that joins.
 def test_another_version_of_an_adapter_gives_joining_pods_another_prefix() -> None:
     def prefix(version: str) -> str:
