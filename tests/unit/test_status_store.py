@@ -168,6 +168,13 @@ CASES = [
         ("unknown command line flag", "exit code 1", "at least 5 times"),
     ),
     Case("StoreReady", "MasterNotReady", both(container(MASTER), seen(master=None)), ("demo-master-0", "RPC port")),
+    Case(
+        "StoreReady",
+        "MasterNotReady",
+        both(container(MASTER, started=True), pods(MASTER, node="gpu-7"), seen(master=None)),
+        ("on node gpu-7", "port."),
+        id="a lost node",
+    ),
     Case("StoreReady", "MasterNotReady", gone(MASTER), ("does not exist yet",), id="no pod"),
     Case("StoreReady", "MasterNotReady", master(service_ready=False), ("service is not ready",), id="service"),
     Case(

@@ -68,9 +68,12 @@ def _master_not_ready(context: Context) -> Verdict | None:
         return _say("MasterNotReady", told)
     main = waiting[0].main
     ended = f"; its last run ended with exit code {main.exit_code}" if main and main.exit_code is not None else ""
+    where = f" on node {waiting[0].node}" if waiting[0].node else ""
+    yet = "" if main and main.started else " yet"
     cause = " Its only address is an IPv6 one, and Mooncake listens on IPv4." if ":" in waiting[0].ip else ""
     return _say(
-        "MasterNotReady", f"Pod {waiting[0].name} does not accept connections on its RPC port yet{ended}.{cause}"
+        "MasterNotReady",
+        f"Pod {waiting[0].name}{where} does not accept connections on its RPC port{yet}{ended}.{cause}",
     )
 
 
