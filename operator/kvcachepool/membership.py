@@ -15,8 +15,24 @@ from typing import Any, Final
 from kvcachepool import constants
 from kvcachepool.facts import ContainerFacts, EngineFacts, Observed, PodFacts
 from kvcachepool.schema import CacheSchema
-from kvcachepool.schema.flags import OFF, REFUSED_ENV, SCHEMA_ENV, abbreviated, refusal, schema_flag, tokens
-from kvcachepool.schema.member import CONFIG_FLAG, NO_CONNECTOR, PREFIXED_CONNECTORS, model_argument
+from kvcachepool.schema.flags import (
+    CONFIG_FLAG,
+    OFF,
+    REFUSED_ENV,
+    SCHEMA_ENV,
+    abbreviated,
+    refusal,
+    schema_flag,
+    tokens,
+)
+from kvcachepool.schema.member import (
+    NO_CONNECTOR,
+    PREFIXED_CONNECTORS,
+    UNSEEN_MODEL,
+    model_argument,
+    model_unseen,
+    models,
+)
 from kvcachepool.schema.observed import differences
 
 AGREE: Final = (
@@ -185,9 +201,11 @@ def _foreign(schema: CacheSchema, main: ContainerFacts) -> Iterator[str]:
     for variable, why in REFUSED_ENV.items():
         if main.env.get(variable, "") not in OFF:
             yield f"container {main.name}: {variable} is {main.env[variable]}, expected 0: {why}"
-    model = model_argument(line, bare=not main.command)
-    if model[:1] not in {"", ".", "/"} and model != schema.get("modelId"):
-        yield f"container {main.name}: modelId is {model}, the pool has {schema.get('modelId')}"
+    for model in models(line, bare=not main.command):
+        if model[:1] not in {".", "/"} and model != schema.get("modelId"):
+            yield f"container {main.name}: modelId is {model}, the pool has {schema.get('modelId')}"
+    if model_unseen(line, bare=not main.command):
+        yield f"container {main.name}: {UNSEEN_MODEL}"
     yield from (f"container {main.name}: {text}" for text in _connector(schema, line))
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from kvcachepool import constants
 from kvcachepool.schema.flags import (
+    CONFIG_FLAG,
     DISABLED,
     ENABLED,
     ENV_DEFAULTS,
@@ -24,9 +25,20 @@ from kvcachepool.schema.flags import (
     REFUSED_FLAGS,
     SCHEMA_ENV,
     SCHEMA_FLAGS,
+    SWITCHES,
     Kind,
 )
-from kvcachepool.schema.member import CONFIG_FLAG, ENGINE_IMAGE, ENGINE_WORDS, NO_CONNECTOR, PREFIXED_CONNECTORS, SHELL
+from kvcachepool.schema.member import (
+    API_SERVER,
+    ENGINE_IMAGE,
+    ENGINE_WORDS,
+    NO_CONNECTOR,
+    PREFIXED_CONNECTORS,
+    PROGRAM,
+    SERVE,
+    SHELL,
+    UNSEEN_MODEL,
+)
 from kvcachepool.schema.values import ALIASES, UPPER_CASE
 
 Json = dict[str, Any]
@@ -143,12 +155,18 @@ variables.serves && variables.named != ''
     ("full", _cel(_FULL)),
     ("indexes", f"variables.words.all(w, w.size() <= 40) ? {_cel(list(range(40)))} : {_cel(list(range(MOST_WORDS)))}"),
     (
-        # of each engine, word by word: the name of the flag that it is, else nothing
+        # of each engine, word by word: the name of the flag that it is, else nothing; and where its own arguments begin
         "lines",
         f"""
 variables.engines.map(c, {{'c': dyn(c), 'words': dyn({_WORDS})}}).map(e, {{
-  'name': dyn(e.c.name), 'env': dyn(e.c.?env.orValue([])), 'words': dyn(e.words), 'bare': dyn(!has(e.c.command)),
+  'name': dyn(e.c.name), 'env': dyn(e.c.?env.orValue([])), 'words': dyn(e.words),
   'at': dyn(variables.indexes.filter(i, i < e.words.size())),
+  'begin': dyn(variables.indexes.filter(i, i < e.words.size()
+      && !(!has(e.c.command) && e.words[0].startsWith('-'))
+      && (e.words[i] == '{SERVE}' && (i == 0
+          || (has(e.c.command) ? !e.words[i - 1].startsWith('-') : e.words[i - 1].matches({_cel(PROGRAM)})))
+        || e.words[i].matches({_cel(API_SERVER)}))).map(i, i + 1)
+    + (has(e.c.command) ? [] : [0])),
   'flags': dyn(e.words.map(w,
     w.matches('^--.') ? '--' + w.substring(2).split('=', 2)[0].replace('_', '-')
     : {_GLUED} ? w.substring(0, 2)
@@ -159,7 +177,7 @@ variables.engines.map(c, {{'c': dyn(c), 'words': dyn({_WORDS})}}).map(e, {{
         "parsed",
         f"""
 variables.lines.map(e, {{
-  'name': dyn(e.name), 'env': dyn(e.env), 'words': dyn(e.words),
+  'name': dyn(e.name), 'env': dyn(e.env), 'words': dyn(e.words), 'begin': dyn(e.begin),
   'given': dyn(e.at.filter(i, e.flags[i] != '').map(i, [e.flags[i],
     e.flags[i] in {_cel(_SWITCHES)} ? {_cel(_SWITCHES)}[e.flags[i]]
     : e.words[i].contains('=') ? e.words[i].split('=', 2)[1]
@@ -172,7 +190,9 @@ variables.lines.map(e, {{
     e.at.filter(i, e.flags[i] == '--model').map(i, e.words[i].contains('=') ? e.words[i].split('=', 2)[1]
       : i + 1 < e.words.size() ? e.words[i + 1] : '')
     + e.at.filter(i, e.flags[i] == ''
-        && (i == 0 ? e.bare && e.words[i] != 'serve' : e.words[i - 1] == 'serve')).map(i, e.words[i]))}})""",
+        && e.begin.size() > 0 && i >= e.begin[0] && (e.begin[0] == 0 || e.words[e.begin[0] - 1] == '{SERVE}')
+        && (i == e.begin[0] || e.flags[i - 1] != ''
+          && (e.words[i - 1].contains('=') || e.flags[i - 1] in {_cel(sorted(SWITCHES))}))).map(i, e.words[i]))}})""",
     ),
     (
         # of each engine: sentences about what does not fit
@@ -186,13 +206,14 @@ variables.parsed.map(e,
     .map(r, {{'row': dyn(r), 'found': dyn(e.given.filter(g, g[0] in r.names).map(g, g[1])),
       'want': dyn(variables.want[?r.field[0]].orValue(r['default'][0]))}})
     .filter(t, t.row.field[0] != '{_REVISION}' || t.found.size() > 0
-      || e.model.size() > 0 && !e.model[0].matches('^[./]')){_ROW_PROBLEMS}
+      || e.model.exists(m, !m.matches('^[./]'))){_ROW_PROBLEMS}
   + variables.environment
     .map(r, {{'row': dyn(r), 'found': dyn(e.env.filter(v, v.name in r.names)
         .map(v, has(v.valueFrom) ? 'a reference' : v.?value.orValue(''))),
       'want': dyn(variables.want[?r.field[0]].orValue(r['default'][0]))}}){_ROW_PROBLEMS}
   + e.model.filter(m, !m.matches('^[./]') && m != variables.want[?'modelId'].orValue(''))
     .map(m, 'modelId is %s, the pool has %s'.format([string(m), string(variables.want[?'modelId'].orValue(''))]))
+  + (e.begin.size() > 0 && e.model.size() == 0 ? [{_cel(UNSEEN_MODEL)}] : [])
   + e.given.map(g, [string(g[0]), g[0].split('.')[0]]).filter(g, g[1] in variables.refusals)
     .map(g, '%s is not allowed: %s'.format([g[0], variables.refusals[g[1]]]))
   + e.given.filter(g, !(g[0] in variables.full || g[0].split('.')[0] in {_cel(sorted(OTHER_FLAGS))})

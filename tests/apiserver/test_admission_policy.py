@@ -261,6 +261,15 @@ def first(pod: Json) -> Json:
     return container
 
 
+def flags(pod: Json) -> list[str]:
+    """The engine's arguments but for the model."""
+    return [word for word in first(pod)["args"] if not word.startswith("--model=")]
+
+
+def line(pod: Json, command: list[str] | None, args: list[str]) -> None:
+    first(pod).update(command=command, args=args)
+
+
 SHAPES: dict[str, tuple[Change, str]] = {
     "no label": (
         lambda p: p["metadata"]["labels"].pop(constants.LABEL_SCHEMA),
@@ -297,6 +306,27 @@ SHAPES: dict[str, tuple[Change, str]] = {
             command=["vllm", "serve", "org/other"], args=[a for a in first(p)["args"] if not a.startswith("--model=")]
         ),
         "modelId is org/other, the pool has org/model",
+    ),
+    "model behind a flag": (
+        lambda p: line(p, ["vllm", "serve"], ["--max-num-seqs=8", "evil/model", *flags(p)]),
+        "modelId is evil/model, the pool has org/model",
+    ),
+    "model behind a flag, of an image's command": (
+        lambda p: line(p, None, ["-tp=1", "evil/model", *flags(p)]),
+        "modelId is evil/model, the pool has org/model",
+    ),
+    "model behind a flag without a revision": (
+        lambda p: line(p, None, ["-tp=1", "org/model", *(f for f in flags(p) if not f.startswith("--revision"))]),
+        "modelRevision (--revision) is unset, the pool has r1",
+    ),
+    "model that may be the value of a flag": (
+        lambda p: line(p, ["vllm", "serve"], ["--max-num-seqs", "8", "org/model", *flags(p)]),
+        "its model cannot be told from the command line; give it as the first word",
+    ),
+    "model of the image": (lambda p: line(p, None, flags(p)), "its model cannot be told from the command line"),
+    "module that takes no word": (
+        lambda p: line(p, first(p)["command"], ["org/model", *flags(p)]),
+        "its model cannot be told from the command line",
     ),
     "too many words": (lambda p: first(p)["args"].extend(["x"] * 300), "its command line has more than 256 words"),
     "several containers": (
@@ -335,6 +365,10 @@ def test_a_pod_of_another_shape_is_refused_with_what_to_do(world: World, demo: K
         lambda p: first(p).update(command=None, args=["org/model", *first(p)["args"][1:]]),
         lambda p: first(p).update(command=["vllm", "serve", "org/model"], args=first(p)["args"][1:]),
         lambda p: first(p).update(command=["/usr/bin/tini", "--", "vllm", "serve"]),
+        lambda p: line(p, ["vllm", "serve"], ["--max-num-seqs", "8", "--seed=1", "org/model", *flags(p)]),
+        lambda p: line(p, None, ["vllm", "serve", "-tp=1", "org/model", *flags(p)]),
+        lambda p: line(p, ["vllm", "serve", "--headless"], ["org/model", *flags(p)]),
+        lambda p: line(p, ["/start.sh"], ["--fast", "org/other", *flags(p)]),
         lambda p: p["spec"]["containers"].append({"name": "istio-proxy", "image": "istio/proxyv2:1", "args": ["-x"]}),
         lambda p: (
             p["spec"]["containers"].append({"name": "other", "image": "x/vllm-router:1"})

@@ -87,6 +87,11 @@ DIGEST = plan(nothing).schema.digest  # type: ignore[union-attr]
         (args("--config=x.yaml"), "--config is set"),
         (args("--tensor-par=4"), "--tensor-par is short for --tensor-parallel-size, expected in full"),
         (args("--model=org/other", without="--model"), "modelId is org/other, the pool has org/model"),
+        (
+            main(lambda c: replace(c, command=("vllm", "serve"), args=(*c.args, "org/other"))),
+            "modelId is org/other, the pool has org/model",
+        ),
+        (args(without="--model"), "its model cannot be told from the command line"),
         (args(without="--kv-transfer-config"), "connector is unset, the pool has MooncakeStoreConnector"),
         (args("--kv-transfer-config={", without="--kv-transfer-config"), "connector is unset"),
         (connector(kv_connector="NixlConnector"), "connector is NixlConnector, the pool has MooncakeStoreConnector"),

@@ -98,6 +98,9 @@ SCHEMA_ENV: Final[Mapping[str, str]] = {
 ENV_DEFAULTS: Final[Mapping[str, str]] = {"convStateLayout": "SD"}
 """What the engine takes without the variable, where that is fixed."""
 
+CONFIG_FLAG: Final = "--kv-transfer-config"
+"""Carries connector and `cache_prefix`."""
+
 _BYTES: Final = "it changes the cached bytes without a trace in the key; serve a model with the settings in it"
 REFUSED_FLAGS: Final[Mapping[str, str]] = {
     "--kv-offloading-size": "it replaces the connector of --kv-transfer-config; use spec.backend",
@@ -129,6 +132,10 @@ GLUED: Final = tuple(name for name in _BY_NAME if len(name) == 2)
 """One-letter flags, whose value may follow without a space: `-qawq`."""
 OTHER_FLAGS: Final = frozenset({"-dc"})
 """Flags of the engine that are no schema flags but begin like one."""
+SWITCHES: Final = frozenset(
+    {"--headless", *(name for flag in SCHEMA_FLAGS if flag.kind is Kind.SWITCH for name in flag.names)}
+)
+"""Flags that are known to take no value, so that a word behind one is no value of it."""
 
 
 def tokens(args: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:
@@ -157,6 +164,11 @@ def tokens(args: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:
         while index < min(limit, len(args)) and not _is_flag(args[index]):
             index += 1
         yield name, ",".join(args[first:index]) if index > first else None
+
+
+def flag_name(word: str) -> str:
+    """The flag that a word is, as `tokens` names it; empty for any other word."""
+    return next((name for name, _ in tokens((word,))), "") if _is_flag(word) else ""
 
 
 def _is_flag(text: str) -> bool:
