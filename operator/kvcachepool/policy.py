@@ -16,9 +16,11 @@ from kvcachepool import constants
 from kvcachepool.schema.flags import (
     CONFIG_FLAG,
     DISABLED,
+    DOTTED,
     ENABLED,
     ENV_DEFAULTS,
     GLUED,
+    KNOWN_FLAGS,
     OFF,
     OTHER_FLAGS,
     REFUSED_ENV,
@@ -26,6 +28,7 @@ from kvcachepool.schema.flags import (
     SCHEMA_ENV,
     SCHEMA_FLAGS,
     SWITCHES,
+    WHOLE_FLAGS,
     Kind,
 )
 from kvcachepool.schema.member import (
@@ -59,7 +62,6 @@ def _cel(value: Any) -> str:
     return str(value)
 
 
-_FULL: Final = [name for flag in SCHEMA_FLAGS for name in flag.names] + list(REFUSED_FLAGS)
 _SWITCHES: Final = {
     name: ENABLED if name in flag.opposites else DISABLED
     for flag in SCHEMA_FLAGS
@@ -152,7 +154,8 @@ variables.serves && variables.named != ''
     ("rows", _cel(_flag_rows())),
     ("environment", _cel(_env_rows())),
     ("refusals", _cel({**REFUSED_FLAGS, **REFUSED_ENV})),
-    ("full", _cel(_FULL)),
+    ("full", _cel(KNOWN_FLAGS)),
+    ("whole", _cel(WHOLE_FLAGS)),
     ("indexes", f"variables.words.all(w, w.size() <= 40) ? {_cel(list(range(40)))} : {_cel(list(range(MOST_WORDS)))}"),
     (
         # of each engine, word by word: the name of the flag that it is, else nothing; and where its own arguments begin
@@ -214,12 +217,14 @@ variables.parsed.map(e,
   + e.model.filter(m, !m.matches('^[./]') && m != variables.want[?'modelId'].orValue(''))
     .map(m, 'modelId is %s, the pool has %s'.format([string(m), string(variables.want[?'modelId'].orValue(''))]))
   + (e.begin.size() > 0 && e.model.size() == 0 ? [{_cel(UNSEEN_MODEL)}] : [])
-  + e.given.map(g, [string(g[0]), g[0].split('.')[0]]).filter(g, g[1] in variables.refusals)
-    .map(g, '%s is not allowed: %s'.format([g[0], variables.refusals[g[1]]]))
-  + e.given.filter(g, !(g[0] in variables.full || g[0].split('.')[0] in {_cel(sorted(OTHER_FLAGS))})
-    && variables.full.exists(f, f.startsWith(g[0])))
+  + e.given.map(g, [string(g[0]), g[0].split('.')[0]])
+    .filter(g, g[1] in variables.refusals || g[0] != g[1] && g[1] in variables.whole)
+    .map(g, '%s is not allowed: %s'.format([g[0], variables.refusals[?g[1]].orValue({_cel(DOTTED)})]))
+  + e.given.map(g, [string(g[0]), g[0].split('.')[0]])
+    .filter(g, g[1].matches('[^-]') && !(g[1] in variables.full || g[1] in {_cel(sorted(OTHER_FLAGS))})
+      && variables.full.exists(f, f.startsWith(g[1])))
     .map(g, '%s abbreviates %s; write flags in full'.format(
-      [string(g[0]), variables.full.filter(f, f.startsWith(g[0]))[0]]))
+      [g[0], variables.full.filter(f, f.startsWith(g[1]))[0]]))
   + e.env.filter(v, v.name in {_cel(list(REFUSED_ENV))}
       && (has(v.valueFrom) || !(v.?value.orValue('') in {_cel(sorted(OFF))})))
     .map(v, '%s is not allowed: %s'.format([string(v.name), variables.refusals[v.name]]))

@@ -35,6 +35,11 @@ def findings(spec: dict[str, Any]) -> list[str]:
         (["-qawq"], "use the field quantization of spec.schema"),
         (["--hf-overrides", '{"rope_theta": 1}'], "it changes the cached bytes without a trace in the key"),
         (["--revision", "main"], "use spec.model.revision"),
+        (["--hf-override.rope_theta=1000"], "it abbreviates --hf-overrides"),
+        (["--kv-transfer-config.kv_connector_extra_config.cache_prefix=x"], "the operator sets it; use spec.backend"),
+        (["--kv-transfer-conf.kv_connector=x"], "it abbreviates --kv-transfer-config"),
+        (["--served-model-na.x=y"], "it abbreviates --served-model-name"),
+        (["--lora-modules.path=/x"], "use the field loraModules of spec.schema"),
     ],
 )
 def test_a_flag_that_contradicts_the_pool_is_refused_with_what_to_use(args: list[str], expected: str) -> None:

@@ -84,6 +84,13 @@ DIGEST = plan(nothing).schema.digest  # type: ignore[union-attr]
         (changed(containers=()), "the annotation kvcachepool.io/container names"),
         (args("-tp=4"), "container engine: tensor is 4, the pool has 1"),
         (args("--hf-overrides={}"), "--hf-overrides is set, expected to be left out"),
+        (args("--hf-override.rope_theta=1"), "--hf-override.rope_theta is short for --hf-overrides, expected in full"),
+        (args("--kv-transfer-conf={}"), "--kv-transfer-conf is short for --kv-transfer-config"),
+        (
+            args("--kv-transfer-config.kv_connector_extra_config.cache_prefix=OTHER"),
+            "--kv-transfer-config.kv_connector_extra_config.cache_prefix is set, expected to be left out",
+        ),
+        (args("--lora-modules.path=/x"), "--lora-modules.path is set, expected to be left out"),
         (args("--config=x.yaml"), "--config is set"),
         (args("--tensor-par=4"), "--tensor-par is short for --tensor-parallel-size, expected in full"),
         (args("--model=org/other", without="--model"), "modelId is org/other, the pool has org/model"),

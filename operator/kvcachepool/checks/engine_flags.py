@@ -56,7 +56,8 @@ def check_extra_args(pool: KVCachePool) -> Iterable[Finding]:
             yield Finding("InvalidSpec", f"{field}: {name} is not allowed: {reason}", field)
 
 
-def _objection(name: str) -> str:
+def _objection(word: str) -> str:
+    name = word.partition(".")[0]  # the engine's parser takes --flag.key=value for a part of that flag's JSON
     flag = schema_flag(name)
     if flag is not None:
         field = "spec.model.revision" if flag.field == "modelRevision" else f"the field {flag.field} of spec.schema"

@@ -74,6 +74,8 @@ def _problems(
             actual = canonical(flag.field, flag.read(name, text))
             if actual != wanted:
                 yield f"{flag.field} ({name}) is {_show(actual)}, the pool has {_show(wanted)}"
+        elif name.startswith(f"{CONFIG_FLAG}."):
+            yield f"{name} is the user's own, the pool brings {CONFIG_FLAG}"
         elif refusal(name):
             yield f"{name} is not allowed: {refusal(name)}"
         elif abbreviated(name):
@@ -81,8 +83,6 @@ def _problems(
         elif name == CONFIG_FLAG and not _same_json(text, parts.kv_transfer_config):
             pools = "another one" if parts.kv_transfer_config else "none"
             yield f"{CONFIG_FLAG} is the user's own, the pool has {pools}"
-        elif name.startswith(f"{CONFIG_FLAG}."):
-            yield f"{name} is the user's own, the pool brings {CONFIG_FLAG}"
     for model in named:
         if model != schema.get("modelId"):
             yield f"modelId is {model}, the pool has {schema.get('modelId')}"

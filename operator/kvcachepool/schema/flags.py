@@ -128,6 +128,12 @@ REFUSED_ENV: Final[Mapping[str, str]] = {
 OFF: Final = frozenset({"", "0", "false", "False"})
 
 _BY_NAME: Final = {name: flag for flag in SCHEMA_FLAGS for name in flag.names}
+WHOLE_FLAGS: Final = (*_BY_NAME, CONFIG_FLAG)
+"""Flags whose value members must give in one piece."""
+DOTTED: Final = "a key behind a dot replaces the flag's whole value unseen; give the value in one piece"
+"""Why these may not be written as `--flag.key`."""
+KNOWN_FLAGS: Final = (*WHOLE_FLAGS, *REFUSED_FLAGS)
+"""All that a shorter spelling must not stand for."""
 GLUED: Final = tuple(name for name in _BY_NAME if len(name) == 2)
 """One-letter flags, whose value may follow without a space: `-qawq`."""
 OTHER_FLAGS: Final = frozenset({"-dc"})
@@ -181,13 +187,19 @@ def schema_flag(name: str) -> Flag | None:
 
 
 def refusal(name: str) -> str:
-    """Why no member may have that flag; empty when it may."""
-    return REFUSED_FLAGS.get(name.partition(".")[0], "")
+    """Why no member may have that flag; empty when it may.
+
+    Of a flag with a key behind a dot the engine's parser makes JSON, which takes the place of the flag's own value
+    wherever that stands.
+    """
+    base, dot, _ = name.partition(".")
+    return REFUSED_FLAGS.get(base, DOTTED if dot and base in WHOLE_FLAGS else "")
 
 
 def abbreviated(name: str) -> str:
     """The flag that `name` is a beginning of, if that concerns the cache: the engine's parser takes any unambiguous
-    beginning for the flag, `--tensor-par` and even `-t`. Empty for a flag in full."""
-    if name in _BY_NAME or name in REFUSED_FLAGS or name in OTHER_FLAGS or len(name.strip("-")) == 0:
+    beginning for the flag, `--tensor-par` and even `-t`, also in front of a dot. Empty for a flag in full."""
+    base = name.partition(".")[0]
+    if base in KNOWN_FLAGS or base in OTHER_FLAGS or len(base.strip("-")) == 0:
         return ""
-    return next((full for full in (*_BY_NAME, *REFUSED_FLAGS) if full.startswith(name)), "")
+    return next((full for full in KNOWN_FLAGS if full.startswith(base)), "")
