@@ -17,10 +17,12 @@ from kvcachepool.facts import ContainerFacts, EngineFacts, Observed, PodFacts
 from kvcachepool.schema import CacheSchema
 from kvcachepool.schema.flags import (
     CONFIG_FLAG,
+    HIDDEN,
     OFF,
     REFUSED_ENV,
     SCHEMA_ENV,
     abbreviated,
+    hidden,
     refusal,
     schema_flag,
     tokens,
@@ -198,9 +200,10 @@ def _foreign(schema: CacheSchema, main: ContainerFacts) -> Iterator[str]:
             yield f"container {main.name}: {name} is set, expected to be left out: {refusal(name)}"
         elif abbreviated(name):
             yield f"container {main.name}: {name} is short for {abbreviated(name)}, expected in full"
+    yield from (f"container {main.name}: {word} {HIDDEN}" for word in hidden(line))
     for variable, why in REFUSED_ENV.items():
         if main.env.get(variable, "") not in OFF:
-            yield f"container {main.name}: {variable} is {main.env[variable]}, expected 0: {why}"
+            yield f"container {main.name}: {variable} is {main.env[variable]}, expected to be left out: {why}"
     for model in models(line, bare=not main.command):
         if model[:1] not in {".", "/"} and model != schema.get("modelId"):
             yield f"container {main.name}: modelId is {model}, the pool has {schema.get('modelId')}"

@@ -20,13 +20,16 @@ from kvcachepool.schema.flags import (
     ENABLED,
     ENV_DEFAULTS,
     GLUED,
+    HIDDEN,
     KNOWN_FLAGS,
     OFF,
     OTHER_FLAGS,
+    REFERENCE,
     REFUSED_ENV,
     REFUSED_FLAGS,
     SCHEMA_ENV,
     SCHEMA_FLAGS,
+    SWITCH_LIKE,
     SWITCHES,
     WHOLE_FLAGS,
     Kind,
@@ -176,7 +179,7 @@ variables.engines.map(c, {{'c': dyn(c), 'words': dyn({_WORDS})}}).map(e, {{
     : w.matches('^-[^-0-9]') ? w.split('=', 2)[0] : ''))}})""",
     ),
     (
-        # of each engine: [flag, value] of each word that is a flag, and the model it names
+        # of each engine: [flag, value] of each word that is a flag, words that may be a flag unseen, the model it names
         "parsed",
         f"""
 variables.lines.map(e, {{
@@ -189,6 +192,10 @@ variables.lines.map(e, {{
     ? e.at.filter(j, j > i && e.flags[j] == '' && !e.at.exists(k, k > i && k < j && e.flags[k] != ''))
         .map(j, e.words[j]).join(',')
     : i + 1 < e.words.size() && e.flags[i + 1] == '' ? e.words[i + 1] : ''])),
+  'hidden': dyn(e.at.filter(i, e.flags[i] != '' ? e.words[i].split('=', 2)[0].contains('{REFERENCE}')
+      : e.words[i].startsWith('{REFERENCE}') && !(i > 0 && e.flags[i - 1] != '' && !e.words[i - 1].contains('=')
+        && !(e.flags[i - 1] in {_cel(sorted(SWITCHES))}) && !e.flags[i - 1].matches({_cel(SWITCH_LIKE)})))
+    .map(i, e.words[i].split(')', 2)[0] + ')')),
   'model': dyn(
     e.at.filter(i, e.flags[i] == '--model').map(i, e.words[i].contains('=') ? e.words[i].split('=', 2)[1]
       : i + 1 < e.words.size() ? e.words[i + 1] : '')
@@ -225,6 +232,7 @@ variables.parsed.map(e,
       && variables.full.exists(f, f.startsWith(g[1])))
     .map(g, '%s abbreviates %s; write flags in full'.format(
       [g[0], variables.full.filter(f, f.startsWith(g[1]))[0]]))
+  + e.hidden.map(w, '%s %s'.format([string(w), {_cel(HIDDEN)}]))
   + e.env.filter(v, v.name in {_cel(list(REFUSED_ENV))}
       && (has(v.valueFrom) || !(v.?value.orValue('') in {_cel(sorted(OFF))})))
     .map(v, '%s is not allowed: %s'.format([string(v.name), variables.refusals[v.name]]))

@@ -192,6 +192,8 @@ def test_another_seed_is_refused_with_both_values() -> None:
         (("--hf-override.rope_theta=1000",), "--hf-override.rope_theta abbreviates --hf-overrides"),
         (("--attention-conf.backend=TRITON_ATTN",), "--attention-conf.backend abbreviates --attention-config"),
         (("--speculative-conf.method=ngram",), "--speculative-conf.method abbreviates --speculative-config"),
+        (("--hf-config-path=/x",), "another model's settings change the cached bytes"),
+        (("$(X)",), "$(X) could be any flag once a variable's value is in its place"),
         (("--kv-transfer-conf={}",), "--kv-transfer-conf abbreviates --kv-transfer-config"),
         (("--kv-transfer-conf.kv_role=x",), "--kv-transfer-conf.kv_role abbreviates --kv-transfer-config"),
         (("--lora-modules.path=/x",), "--lora-modules.path is not allowed: a key behind a dot"),
@@ -310,6 +312,14 @@ def edited(edit: Callable[[Json], object]) -> Json:
         (
             lambda p: first(p).update(env=[{"name": "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "value": "true"}]),
             "list adapters in lora of spec.schema",
+        ),
+        (
+            lambda p: first(p).update(env=[{"name": "VLLM_MODEL_REDIRECT_PATH", "value": "/x"}]),
+            "VLLM_MODEL_REDIRECT_PATH is not allowed: its file puts other weights behind the model's name",
+        ),
+        (
+            lambda p: first(p).update(env=[{"name": "VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT", "value": "True"}]),
+            "VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT is not allowed: it changes the order of the cached bytes",
         ),
         (
             lambda p: first(p).update(volumeMounts=[{"name": "mine", "mountPath": "/etc/kvcachepool/"}]),

@@ -91,6 +91,12 @@ DIGEST = plan(nothing).schema.digest  # type: ignore[union-attr]
             "--kv-transfer-config.kv_connector_extra_config.cache_prefix is set, expected to be left out",
         ),
         (args("--lora-modules.path=/x"), "--lora-modules.path is set, expected to be left out"),
+        (args("--hf-config-path=/x"), "--hf-config-path is set, expected to be left out"),
+        (args("$(X)"), "container engine: $(X) could be any flag"),
+        (
+            main(lambda c: replace(c, env=dict(c.env) | {"VLLM_MODEL_REDIRECT_PATH": "/x"})),
+            "VLLM_MODEL_REDIRECT_PATH is /x, expected to be left out",
+        ),
         (args("--config=x.yaml"), "--config is set"),
         (args("--tensor-par=4"), "--tensor-par is short for --tensor-parallel-size, expected in full"),
         (args("--model=org/other", without="--model"), "modelId is org/other, the pool has org/model"),
@@ -110,7 +116,7 @@ DIGEST = plan(nothing).schema.digest  # type: ignore[union-attr]
         (main(lambda c: replace(c, env=dict(c.env) | {"PYTHONHASHSEED": "7"})), "hashSeed is 7, the pool has 0"),
         (
             main(lambda c: replace(c, env=dict(c.env) | {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"})),
-            "VLLM_ALLOW_RUNTIME_LORA_UPDATING is 1, expected 0",
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING is 1, expected to be left out",
         ),
     ],
 )

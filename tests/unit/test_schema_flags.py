@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.facts import ContainerFacts
 from kvcachepool.render.engine import engine_args, engine_env
-from kvcachepool.schema.flags import REFUSED_FLAGS, SCHEMA_FLAGS, WHOLE_FLAGS, abbreviated, refusal, tokens
+from kvcachepool.schema.flags import REFUSED_FLAGS, SCHEMA_FLAGS, WHOLE_FLAGS, abbreviated, hidden, refusal, tokens
 from kvcachepool.schema.observed import differences, observed_schema
 from tests.pools import pool
 
@@ -87,6 +87,24 @@ def test_a_key_behind_a_dot_is_refused_for_every_flag_that_is_compared() -> None
     for name in (*WHOLE_FLAGS, *REFUSED_FLAGS):
         assert refusal(f"{name}.key"), name
     assert refusal("--compilation-config.level") == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "found"),
+    [
+        (("$(X)",), ["$(X)"]),
+        (("model", "$(X)-rest"), ["$(X)"]),
+        (("--seed=1", "$(X)"), ["$(X)"]),
+        (("--headless", "$(X)"), ["$(X)"]),
+        (("--enable_expert_parallel", "$(X)", "$(Y)"), ["$(X)", "$(Y)"]),
+        (("--no-async-scheduling", "$(X)"), ["$(X)"]),
+        (("--lora-modules", "a=/a", "$(X)"), ["$(X)"]),
+        (("--hf$(X)={}", "-$(Y)"), ["--hf$(X)", "-$(Y)"]),
+        (("--node-rank=$(LWS_WORKER_INDEX)", "--port", "$(PORT)", "-dp", "$(N)", "$$(X)", "a$(X)"), []),
+    ],
+)
+def test_words_that_may_become_a_flag_are_told(args: tuple[str, ...], found: list[str]) -> None:
+    assert list(hidden(args)) == found
 
 
 def test_no_flag_is_both_in_the_schema_and_refused() -> None:

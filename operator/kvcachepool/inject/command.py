@@ -6,7 +6,16 @@ from collections.abc import Iterator, Sequence
 from kvcachepool.backends.base import EngineParts
 from kvcachepool.inject.refusal import InjectionRefusedError
 from kvcachepool.schema import CacheSchema
-from kvcachepool.schema.flags import CONFIG_FLAG, SCHEMA_FLAGS, abbreviated, refusal, schema_flag, tokens
+from kvcachepool.schema.flags import (
+    CONFIG_FLAG,
+    HIDDEN,
+    SCHEMA_FLAGS,
+    abbreviated,
+    hidden,
+    refusal,
+    schema_flag,
+    tokens,
+)
 from kvcachepool.schema.member import UNSEEN_MODEL, Object, model_unseen, models, starts_a_shell, words
 from kvcachepool.schema.values import canonical
 
@@ -22,7 +31,7 @@ def missing_flags(container: Object, schema: CacheSchema, parts: EngineParts) ->
     given = [(flag, value) for flag, value in tokens(line)]
     bare = not container.get("command")
     named = [model for model in models(line, bare=bare) if not _is_path(model)]
-    problems = list(_problems(given, schema, parts, named))
+    problems = [*_problems(given, schema, parts, named), *(f"{word} {HIDDEN}" for word in hidden(line))]
     if model_unseen(line, bare=bare):
         problems.append(UNSEEN_MODEL)
     if problems:
