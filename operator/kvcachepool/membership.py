@@ -56,6 +56,8 @@ AGREE: Final = (
 """Labels of `vllm:cache_config_info` (vLLM 0.32, 0.33) that change a key or a byte of the cache. Others, such as the
 number of blocks, may differ between engines."""
 
+_BEHIND_SERVICES: Final = (constants.ENGINE, constants.MASTER)
+"""Components that a Service of the pool selects by label."""
 _SEED: Final = "PYTHONHASHSEED"
 
 
@@ -72,6 +74,11 @@ class Member:
     """Whether its engine has told its own settings."""
     obstacle: str = ""
     """Why it gets no traffic although it does not differ."""
+
+    @property
+    def selected(self) -> bool:
+        """Whether a Service of the pool takes it in by its label, so that it gets requests although it differs."""
+        return self.pod.labels.get(constants.LABEL_COMPONENT) in _BEHIND_SERVICES
 
     @property
     def shares(self) -> bool:
@@ -130,6 +137,8 @@ def _member(
     component = pod.labels.get(constants.LABEL_COMPONENT, "")
     if component:
         problems.append(f"label {constants.LABEL_COMPONENT} is {component}, expected none on a pod of one's own")
+    if component in _BEHIND_SERVICES:
+        problems[-1] += ", since a Service of the pool sends requests to any pod with it"
     if main is None or pod.engine_unclear:
         problems.append(
             "none or several of its containers look like an engine, expected one that the annotation "

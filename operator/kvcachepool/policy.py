@@ -12,7 +12,7 @@ comprehensions (hence `indexes`). Sources: kubernetes.io, "Validating Admission 
 
 from typing import Any, Final
 
-from kvcachepool import constants
+from kvcachepool import constants, names
 from kvcachepool.schema.flags import (
     CONFIG_FLAG,
     DISABLED,
@@ -74,6 +74,10 @@ _SWITCHES: Final = {
 _LISTS: Final = [name for flag in SCHEMA_FLAGS if flag.kind is Kind.LIST for name in flag.names]
 _JOINING: Final = (constants.LABEL_POOL, constants.LABEL_SCHEMA, constants.LABEL_COMPONENT)
 _REVISION: Final = "modelRevision"
+_POOL: Final = "params.metadata.name"
+_GROUP: Final = "leaderworkerset.sigs.k8s.io/name"
+_ENGINES: Final = f"-{constants.ENGINE}-[0-9a-f]{{12}}$"
+_REPLICA_SET: Final = f"-({constants.ENGINE}-[0-9a-f]{{12}}|{constants.STORE}|{constants.MASTER})-[a-z0-9]+$"
 
 
 def _label(name: str, obj: str = "object") -> str:
@@ -135,6 +139,12 @@ _ROW_PROBLEMS: Final = """
 VARIABLES: Final = (
     ("component", _label(constants.LABEL_COMPONENT)),
     ("digest", _label(constants.LABEL_SCHEMA)),
+    # what names of the pool's children begin with, where names.stem does not shorten it
+    (
+        "stem",
+        f"{_POOL}.size() <= {names.MAX_STEM} && {_POOL}.matches({_cel(names.LABEL.pattern)})\n"
+        f"  && !{_POOL}.matches({_cel(names.HASHED.pattern)}) ? {_POOL} + '-' : ''",
+    ),
     ("serves", f"!(variables.component in {_cel([constants.STORE, constants.MASTER])})"),
     ("admitted", "params.?status.?schema.?admitted.orValue([])"),
     ("chosen", "variables.admitted.filter(s, s.digest == variables.digest)"),
@@ -253,8 +263,6 @@ variables.parsed.map(e,
     ),
 )
 
-_POOL: Final = "params.metadata.name"
-
 VALIDATIONS: Final = (
     (
         "variables.admitted.size() > 0 || !variables.serves",
@@ -281,6 +289,22 @@ VALIDATIONS: Final = (
         "    && variables.problems[i].size() > 0)\n"
         "  .map(i, 'container %s: %s'.format([variables.parsed[i].name, variables.problems[i].join('; ')]))\n"
         "  .join('; ').replace('\\n', ' ')])",
+    ),
+    (
+        # the pool's Services select by this label; as in observe.pods, a controller's name tells whose pod it is
+        f"variables.component == ''\n"
+        f"  || request.operation == 'UPDATE'\n"
+        f"    && {_label(constants.LABEL_COMPONENT, 'oldObject')} == variables.component\n"
+        f"    && {_label(constants.LABEL_POOL, 'oldObject')} == {_label(constants.LABEL_POOL)}\n"
+        "  || object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false)\n"
+        "    && o.name.startsWith(variables.stem)\n"
+        f"    && (o.kind == 'ReplicaSet' && o.name.matches({_cel(_REPLICA_SET)})\n"
+        f"        && o.name.endsWith('-' + {_label('pod-template-hash')})\n"
+        f"      || o.kind == 'StatefulSet' && {_label(_GROUP)}.matches({_cel(_ENGINES)})\n"
+        f"        && o.name.startsWith({_label(_GROUP)})))",
+        f"label {constants.LABEL_COMPONENT} is for pods of the operator's own workloads",
+        f"('label {constants.LABEL_COMPONENT} is %s, which only pods of the '\n"
+        "  + 'operator\\'s own workloads have: remove it').format([variables.component])",
     ),
     (
         # engines are among the problems above; this is for whatever else sets a seed

@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from kvcachepool import constants, policy
 from kvcachepool.api import KVCachePool
 from kvcachepool.api.parse import parse_pool
 from kvcachepool.facts import ContainerFacts
+from kvcachepool.plan import make_plan
 from kvcachepool.schema.flags import SCHEMA_FLAGS, Kind
 from kvcachepool.schema.observed import differences
+from kvcachepool.settings import Settings
 from tests.apiserver.conftest import ROOT, eventually
-from tests.members import engine_of, pods_of, schema_of, status_of
+from tests.members import MASTER_READY, engine_of, member_of, pods_of, schema_of, status_of
 from tests.pools import merged, pool
 
 Json = dict[str, Any]
@@ -467,9 +470,74 @@ def test_pods_without_the_label_are_never_touched(world: World, demo: KVCachePoo
 
 def running(world: World, subject: KVCachePool, name: str) -> None:
     """A stored pod, made while it still fitted."""
-    pod = engine_of(subject)
+    pod = member_of(subject)
     pod["metadata"] |= {"name": name, "finalizers": ["tests.kvcachepool.io/hold"]}
     assert world.api.create_pod(pod, keep=True) == ""
+
+
+def owned(pod: Json, component: str = constants.ENGINE, **owner: Any) -> Json:
+    """With another component label, and other words about its controller."""
+    pod["metadata"]["labels"][constants.LABEL_COMPONENT] = component
+    pod["metadata"]["ownerReferences"] = [pod["metadata"]["ownerReferences"][0] | owner]
+    return pod
+
+
+COPY = "which only pods of the operator's own workloads have: remove it"
+
+
+def test_a_copy_of_the_operators_pod_cannot_stand_behind_its_services(world: World, demo: KVCachePool) -> None:
+    name = engine_of(demo)["metadata"]["ownerReferences"][0]["name"]
+    copies = [
+        owned(engine_of(demo), name="copy-5d4f"),
+        owned(engine_of(demo), name=name.replace("-5d4f", "-copy-5d4f")),
+        owned(engine_of(demo), name=name.replace("demo-", "other-")),
+        owned(engine_of(demo), name=name.replace("-5d4f", "-5d4e")),
+        owned(engine_of(demo), name=name.replace("-5d4f", ""), kind="StatefulSet"),
+        owned(engine_of(demo), kind="Job"),
+        owned(engine_of(demo), controller=False),
+    ]
+    for component in (constants.ENGINE, constants.MASTER):
+        copy = member_of(demo)
+        copy["metadata"]["labels"][constants.LABEL_COMPONENT] = component
+        copies.append(copy)
+    for copy in copies:
+        component = copy["metadata"]["labels"][constants.LABEL_COMPONENT]
+        assert f"label kvcachepool.io/component is {component}, {COPY}" in world.api.create_pod(copy), copy["metadata"]
+    assert world.api.create_pod(member_of(demo)) == ""
+
+
+def test_by_their_real_controllers_the_operators_pods_are_made_and_copies_are_not(
+    world: World, demo: KVCachePool, kubectl: Kubectl
+) -> None:
+    made = [o for o in make_plan(demo, MASTER_READY, Settings()).objects if o["kind"] == "Deployment"]
+    assert {o["metadata"]["labels"][constants.LABEL_COMPONENT] for o in made} == {"engine", "master", "store"}
+    base = f"/apis/apps/v1/namespaces/{world.namespace}/deployments"
+    for deployment in made:
+        for name in (deployment["metadata"]["name"], deployment["metadata"]["name"] + "-copy"):
+            manifest = deepcopy(dict(deployment)) | {"metadata": {"name": name}}
+            manifest["spec"] |= {"replicas": 1, "selector": {"matchLabels": {"of": name}}}
+            manifest["spec"]["template"]["metadata"]["labels"]["of"] = name
+            code, answer = world.api.call("POST", base, manifest)
+            assert code == 201, answer
+
+    def became() -> dict[str, str]:
+        """By Deployment: its pod, or why there is none."""
+        found = {}
+        for item in world.api.call("GET", base)[1]["items"]:
+            name, conditions = item["metadata"]["name"], item.get("status", {}).get("conditions", ())
+            pods = kubectl.run("get", "pods", "-n", world.namespace, "-l", f"of={name}", "-o", "name")
+            found[name] = pods or " ".join(c["message"] for c in conditions if c["type"] == "ReplicaFailure")
+        return found
+
+    eventually(lambda: all(became().values()))
+    for name, result in became().items():
+        assert (COPY in result) if name.endswith("-copy") else result.startswith("pod/"), (name, result)
+
+
+def test_a_running_member_cannot_put_the_component_label_on(world: World, demo: KVCachePool) -> None:
+    running(world, demo, "climber")
+    patch = {"metadata": {"labels": {constants.LABEL_COMPONENT: constants.ENGINE}}}
+    assert COPY in world.api.patch_pod(world.namespace, "climber", patch)
 
 
 def test_a_label_of_a_running_pod_cannot_be_changed_to_what_it_is_not(world: World, demo: KVCachePool) -> None:
@@ -484,10 +552,10 @@ def test_a_label_of_a_running_pod_cannot_be_changed_to_what_it_is_not(world: Wor
 
 
 def test_a_running_pod_that_never_fitted_cannot_put_the_label_on(world: World, demo: KVCachePool) -> None:
-    stranger = engine_of(demo, "-tp=4")
+    stranger = member_of(demo, "-tp=4")
     stranger["metadata"] |= {"name": "stranger", "labels": {}}
     assert world.api.create_pod(stranger, keep=True) == ""
-    labels = engine_of(demo)["metadata"]["labels"]
+    labels = member_of(demo)["metadata"]["labels"]
     said = world.api.patch_pod(world.namespace, "stranger", {"metadata": {"labels": labels}})
     assert "tensor (--tensor-parallel-size) is 4, the pool has 1" in said
 

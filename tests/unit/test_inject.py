@@ -302,6 +302,10 @@ def edited(edit: Callable[[Json], object]) -> Json:
             "label kvcachepool.io/schema is 0123456789ab, the pool has ",
         ),
         (
+            lambda p: p["metadata"]["labels"].update({constants.LABEL_COMPONENT: "engine"}),
+            "label kvcachepool.io/component is engine, which only pods of the operator's own workloads have",
+        ),
+        (
             lambda p: first(p).update(env=[{"name": "MOONCAKE_CONFIG_PATH", "value": "/etc/secret-place"}]),
             "MOONCAKE_CONFIG_PATH is set otherwise than the pool needs it",
         ),

@@ -78,7 +78,11 @@ DIGEST = plan(nothing).schema.digest  # type: ignore[union-attr]
         (changed(digest=OLD), f"label kvcachepool.io/schema is {OLD}, the pool has {DIGEST}"),
         (
             changed(labels={constants.LABEL_COMPONENT: "engine"}),
-            "label kvcachepool.io/component is engine, expected none",
+            "label kvcachepool.io/component is engine, expected none on a pod of one's own, since a Service of the pool",
+        ),
+        (
+            changed(labels={constants.LABEL_COMPONENT: "store"}),
+            "label kvcachepool.io/component is store, expected none on a pod of one's own",
         ),
         (changed(engine_unclear=True), "the annotation kvcachepool.io/container names"),
         (changed(containers=()), "the annotation kvcachepool.io/container names"),
@@ -235,6 +239,36 @@ def test_a_pod_that_differs_is_told_once_and_again_when_it_is_well() -> None:
     assert events(both(member(), args("-tp=2")), status)[0] == told, "another difference"
     assert events(member(), status)[0] == [("own-0", "own-0", "Normal", "AllAlike")]
     assert events(nothing, status)[0] == [], "it has left"
+
+
+@pytest.mark.parametrize(
+    ("component", "traffic", "event"),
+    [
+        (
+            "engine",
+            "Requests reach own-0 by the label kvcachepool.io/component: remove it.",
+            "is not probed, but gets requests",
+        ),
+        (
+            "master",
+            "Requests reach own-0 by the label kvcachepool.io/component: remove it.",
+            "is not probed, but gets requests",
+        ),
+        ("store", "No traffic or probe goes to own-0.", "gets no traffic and is not probed"),
+    ],
+)
+def test_of_a_copy_that_a_service_selects_nobody_says_that_it_gets_no_traffic(
+    component: str, traffic: str, event: str
+) -> None:
+    item = pool()
+    observed = both(member(), changed(labels={constants.LABEL_COMPONENT: component}))(healthy(item))
+    made = make_plan(item, observed, Settings())
+    status = make_status(item, made, observed, NOW)
+    said = next(c.message for c in status.conditions if c.type == "SchemaHomogeneous")
+    assert traffic in said
+    assert ("No traffic" in said) == (component == "store")
+    (told,) = pod_transitions(PoolStatus(), status, made)
+    assert f"The pod {event}." in told.message
 
 
 def test_pods_that_differ_take_no_part_in_probes() -> None:
