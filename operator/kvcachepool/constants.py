@@ -69,5 +69,7 @@ FAILURE_POLICY: Final = "recompute"
 ENGINE_KINDS: Final = {"Deployment": "apps/v1", "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1"}
 """What a generation of engines can be, with the API version: engines on one node each, or over several."""
 ENGINE_PORT: Final = 8000
+RANKS_PORT: Final = 29501
+"""Where the ranks of an engine over several nodes meet."""
 MASTER_RPC_PORT: Final = 50051
 MASTER_HTTP_PORT: Final = 9003

@@ -106,6 +106,21 @@ def next_step(wanted: int, surge: int, current: Generation, formers: Sequence[Ge
     return Step(min(wanted, current.replicas + max(room, 0)), counts)
 
 
+def resized(wanted: int, surge: int, current: Generation, formers: Sequence[Generation]) -> Step:
+    """As they are, but as many as are wanted: while a move, or a new template, waits for something, engines may still
+    be scaled. In the middle of a move its surge may stay."""
+    there = [generation for generation in (current, *formers) if generation.replicas]
+    counts = {generation.name: generation.replicas for generation in (current, *formers)}
+    if len(there) == 1:
+        counts[there[0].name] = wanted
+    else:
+        surplus = sum(counts.values()) - wanted - surge
+        for generation in (*_first_to_go(formers), current):
+            gone = min(max(surplus, 0), generation.replicas)
+            counts[generation.name], surplus = counts[generation.name] - gone, surplus - gone
+    return Step(counts.pop(current.name), counts)
+
+
 def _another_goes_first(formers: Sequence[Generation], counts: Mapping[str, int]) -> bool:
     """Whether two former generations still have engines, and one of them is going."""
     live = [former for former in formers if not former.drained]

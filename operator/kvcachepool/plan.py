@@ -15,7 +15,7 @@ The algorithm:
 10. Children that are no longer wanted go once the engines have moved on from them.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -31,7 +31,7 @@ from kvcachepool.checks.hugepages import check_hugepages
 from kvcachepool.checks.lora import check_lora
 from kvcachepool.facts import Observed, PodFacts
 from kvcachepool.findings import Finding
-from kvcachepool.generations import Generation, Step, generations, next_step
+from kvcachepool.generations import Generation, Step, generations, next_step, resized
 from kvcachepool.hardware.build import check_build
 from kvcachepool.hardware.match import HardwareMatch
 from kvcachepool.leaving import obstacle, rolled, scaled
@@ -49,6 +49,7 @@ from kvcachepool.render.network_policy import network_policies
 from kvcachepool.render.rollout import as_it_runs, keep_running, other_template
 from kvcachepool.render.service import service
 from kvcachepool.schema import CacheSchema
+from kvcachepool.schema.declared import schema_from_texts
 from kvcachepool.settings import Settings
 from kvcachepool.stranded import next_to_restart
 
@@ -81,7 +82,7 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
             waiting = Finding(
                 "PendingMasterRestart", "engines change once the restart of the master is approved (see StoreReady)"
             )
-        elif _held(pool, hardware, new=live is None or replaces):
+        elif _held(pool, hardware, new=live is None or replaces or (current.drained and not formers)):
             waiting = Finding("WaitingForNodes", "engines are made, or changed, once a node fits them")
         else:
             waits = _engine_obstacle(pool, observed)
@@ -89,15 +90,18 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
             step = _one_at_a_time(_step(pool, current, formers, replaces=replaces), current, formers, waits)
             deployments += [*_formers(observed, formers, step), _engines(final, live, observed, step, waits)]
             outdated += [constants.ENGINE] if kept else []
+    if waiting is not None:
+        deployments += _as_they_run(pool, observed, current, formers)
     settings_reported = _engine_settings(schema)
     name = pool.spec.model.served_name or pool.spec.model.id
-    joined = members(Expected(schema, settings_reported, name), observed)
+    in_force = _in_force(pool, schema, current, formers) if waiting is not None else schema
+    joined = members(Expected(in_force, _engine_settings(in_force), name), observed)
     routed = _routed(joined, observed)
     services = [*backend.services(pool), _engine_service(pool), *member_slices(pool, routed)]
     policies = network_policies(pool, settings, [workload.component for workload in workloads])
     objects = (*policies, *services, *_budgets(pool, workloads, observed), *deployments)
     drained = {former.name for former in formers if former.drained}
-    moved_on = waiting is None and len(drained) == len(formers) and _settled(observed, current)
+    moved_on = waiting is None and len(drained) == len(formers) and _settled(observed, current, objects)
     return Plan(
         schema,
         objects=tuple(obj for obj in objects if obj["metadata"]["name"] not in drained),
@@ -212,7 +216,8 @@ def _engine_service(pool: KVCachePool) -> Json:
 def _held(pool: KVCachePool, hardware: HardwareMatch, *, new: bool) -> bool:
     """Whether engines must wait for a node; all generations stay as they are then. A change that makes or replaces no
     pod of the current one, such as of replicas or of the move's next step, need not wait."""
-    return new and not hardware.engine.placeable and pool.spec.engines.when_no_node_fits == "Wait"
+    engines = pool.spec.engines
+    return new and engines.replicas > 0 and not hardware.engine.placeable and engines.when_no_node_fits == "Wait"
 
 
 def _rendered(pool: KVCachePool, workload: Workload) -> Json:
@@ -262,6 +267,31 @@ def _step(pool: KVCachePool, current: Generation, formers: Sequence[Generation],
     return next_step(engines.replicas, engines.max_surge, current, formers)
 
 
+def _as_they_run(
+    pool: KVCachePool, observed: Observed, current: Generation, formers: Sequence[Generation]
+) -> list[Json]:
+    """Engines of all generations while something is waited for: their templates stay, their number may change."""
+    engines, waits = pool.spec.engines, _engine_obstacle(pool, observed)
+    step = _one_at_a_time(resized(engines.replicas, engines.max_surge, current, formers), current, formers, waits)
+    here = [
+        _engines(as_it_runs(kind, live, step.current), live, observed, step, waits)
+        for kind in constants.ENGINE_KINDS
+        if (live := observed.children.get((kind, current.name))) is not None
+    ]
+    return [*_formers(observed, formers, step), *here]
+
+
+def _in_force(
+    pool: KVCachePool, schema: CacheSchema, current: Generation, formers: Sequence[Generation]
+) -> CacheSchema:
+    """The schema that members have while engines wait to move to `schema`: that of the engines there are."""
+    serving = {former.digest for former in formers if not former.drained}
+    if current.replicas or not serving:
+        return schema
+    known = (schema_from_texts(entry.fields) for entry in pool.status.schema_.admitted if entry.digest in serving)
+    return next((former for former in known if former.digest in serving), schema)
+
+
 def _formers(observed: Observed, formers: Sequence[Generation], step: Step) -> list[Json]:
     """Workloads of former generations with as many engines as the step says; they come first and make room."""
     return [
@@ -298,9 +328,12 @@ def _waiting(parts: EngineParts, observed: Observed, current: Generation, *, ext
     return Finding("WaitingForMaster", f"engines start once {host}:{port} accepts connections")
 
 
-def _settled(observed: Observed, current: Generation) -> bool:
+def _settled(observed: Observed, current: Generation, objects: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the current generation is there, of the wanted kind, and ready."""
     workload = observed.workloads.get(current.name)
-    return workload is not None and workload.settled
+    kinds = {obj["kind"] for obj in objects if obj["metadata"]["name"] == current.name}
+    there = any((kind, current.name) in observed.children for kind in kinds & constants.ENGINE_KINDS.keys())
+    return workload is not None and workload.settled and there
 
 
 def _unwanted(

@@ -15,6 +15,7 @@ from typing import Any
 
 from kvcachepool import constants, names
 from kvcachepool.facts import Object
+from kvcachepool.render.rollout import others_template
 
 Key = tuple[str, str]
 """(namespace, name) of a KVCachePool."""
@@ -234,8 +235,12 @@ def _number(version: str) -> int:
 
 
 def slim(obj: Mapping[str, Any], model: Object | None = None) -> dict[str, Any]:
-    """Without what nothing reads: half of an object's memory is managedFields. Equal parts are those of `model`."""
+    """Without what nothing reads: half of an object's memory is managedFields, of which only the sign of a template
+    edited by hand is kept. Equal parts are those of `model`."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    if obj.get("kind") in constants.ENGINE_KINDS:
+        by_hand = [entry for entry in obj["metadata"].get("managedFields") or () if others_template(entry)]
+        metadata |= {"managedFields": by_hand} if by_hand else {}
     annotations = metadata.get("annotations") or {}
     if _BULKY in annotations:
         metadata["annotations"] = {name: value for name, value in annotations.items() if name != _BULKY}

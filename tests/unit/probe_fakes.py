@@ -86,7 +86,9 @@ class FakeEngine:
     shares: bool = True
     wrong_bytes: bool = False
     ignores_salt: bool = False
+    saves: bool = True
     saves_fail: bool = False
+    """All but the first block."""
     loads_fail: bool = False
     shows_saves_late: bool = False
     """Counters of saves appear at the next request only."""
@@ -208,7 +210,7 @@ class FakeEngine:
 
     def _save(self, names: list[str]) -> None:
         new = [name for name in names if name not in self.store.blocks]
-        failed = new[1:] if self.saves_fail else []
+        failed = [] if self.saves and not self.saves_fail else new[self.saves :]
         self.store.blocks.update(set(new) - set(failed))
         counted = {"save_put/keys": len(new), "save_put/failed_keys": len(failed)}
         (self.pending if self.shows_saves_late else self.shown).update(counted)

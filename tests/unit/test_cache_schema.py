@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.schema import CacheSchema
+from kvcachepool.schema.declared import schema_from_texts
 from kvcachepool.schema.values import canonical
 from tests.pools import merged, pool
 
@@ -106,6 +107,18 @@ def test_digests_are_equal_exactly_when_every_field_is(one: list[str], other: li
     if "pipeline" in expected and "layerPartition" in one and "layerPartition" in other:
         expected.add("layerPartition")  # two stages need two numbers
     assert {d.field for d in first.diff(second)} == expected
+
+
+@given(st.lists(st.sampled_from(sorted(SCHEMA_CHANGES)), unique=True))
+def test_the_texts_that_the_status_keeps_are_the_whole_schema(fields: list[str]) -> None:
+    spec: dict[str, Any] = {}
+    for field in fields:
+        spec = merged(spec, SCHEMA_CHANGES[field])
+    if {"pipeline", "layerPartition"} <= set(fields):
+        spec["schema"]["parallelism"]["layerPartition"] = [18, 14]
+    for more in ({}, *SETS.values()):
+        schema = schema_of(merged(spec, more))
+        assert schema_from_texts(schema.texts) == schema
 
 
 @given(st.permutations(sorted(SCHEMA_CHANGES)))

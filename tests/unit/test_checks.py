@@ -42,6 +42,12 @@ def findings(spec: dict[str, Any]) -> list[str]:
         (["--seed=1", "$(X)"], "$(X) could be any flag once a variable's value is in its place"),
         (["--served-model-na.x=y"], "it abbreviates --served-model-name"),
         (["--lora-modules.path=/x"], "use the field loraModules of spec.schema"),
+        (
+            ["--data-parallel-size=2"],
+            "several engines in one pod, which has the devices and the memory of one; raise spec",
+        ),
+        (["-dp", "2"], "raise spec.engines.replicas"),
+        (["--data_parallel_size_local", "2"], "raise spec.engines.replicas"),
     ],
 )
 def test_a_flag_that_contradicts_the_pool_is_refused_with_what_to_use(args: list[str], expected: str) -> None:

@@ -14,7 +14,7 @@ from kvcachepool.plan import make_plan
 from kvcachepool.plan_types import Plan
 from kvcachepool.settings import Settings
 from tests.nodes import A100, GPU, H100, L4, node
-from tests.pools import pool
+from tests.pools import merged, pool
 
 MASTER = PodFacts("demo-master-1", "u", constants.MASTER, "", ready=True)
 NEW_SCHEMA = {"schema": {"blockSize": 32}}
@@ -275,17 +275,30 @@ def test_a_node_that_comes_is_picked_up_and_one_that_goes_changes_nothing() -> N
 def test_a_change_that_no_node_fits_leaves_engines_alone() -> None:
     live = planned(None, node("a"))
     plan = planned({"schema": {"blockSize": 32}, "engines": {"gpu": {"product": L4}}}, node("a"), live=live)
-    assert not has_engine(plan)
+    assert [o["spec"] for o in engines(plan)] == [o["spec"] for o in engines(live)]
     assert plan.prune == ()
+
+
+def test_engines_that_were_scaled_to_none_wait_for_a_node_as_new_ones_do() -> None:
+    none = planned({"engines": {"replicas": 0}}, node("a", cordoned=True))
+    assert none.waiting is None, "nothing of it needs a node"
+    plan = planned(None, node("a", cordoned=True), live=none)
+    assert plan.waiting is not None
+    assert [o["spec"]["replicas"] for o in engines(plan)] == [0]
 
 
 def test_a_new_schema_waits_for_a_node_and_the_engines_of_the_former_serve_on() -> None:
     live = planned(None, node("a"))
     cordoned = node("a", cordoned=True)
     plan = planned(NEW_SCHEMA, cordoned, live=live, pods=serving(live))
-    assert (has_engine(plan), fitting(plan), plan.prune) == (False, [], ())
+    assert [o["spec"] for o in engines(plan)] == [o["spec"] for o in engines(live)]
+    assert (fitting(plan), plan.prune) == ([], ())
     assert plan.waiting is not None
     assert plan.waiting.reason == "WaitingForNodes"
+    for replicas in (0, 1, 5):
+        scaled = merged(NEW_SCHEMA, {"engines": {"replicas": replicas}})
+        plan = planned(scaled, cordoned, live=live, pods=serving(live))
+        assert sum(o["spec"]["replicas"] for o in engines(plan)) == replicas, "they may still be scaled"
     moving = planned(NEW_SCHEMA, node("a"), live=live, pods=serving(live))
     assert [o["spec"]["replicas"] for o in engines(moving)] == [1, 0]
 

@@ -140,7 +140,15 @@ def test_a_native_pool_needs_neither_master_nor_files() -> None:
     subject = ready(base=NATIVE, name="demo")
     done = complete(user_pod(), subject)
     assert "initContainers" not in done["spec"]
-    assert "volumes" not in done["spec"]
+    (volume,) = done["spec"]["volumes"]
+    assert volume["emptyDir"] == {"medium": "Memory", "sizeLimit": "10Gi"}, "vLLM keeps the offloaded blocks there"
+    assert {"name": volume["name"], "mountPath": "/dev/shm"} in done["spec"]["containers"][0]["volumeMounts"]
+    assert complete(done, subject) == done
+    own = {"name": "mine", "mountPath": "/dev/shm/"}
+    given = user_pod()
+    given["spec"]["containers"][0]["volumeMounts"] = [own]
+    done = complete(given, subject)
+    assert "volumes" not in done["spec"], "a mount of the user's is the user's to size"
     assert not [a for a in first(done)["args"] if a.startswith("--revision")]
     assert first(done)["resources"]["requests"]["memory"] == "8Gi"
 

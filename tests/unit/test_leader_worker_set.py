@@ -11,6 +11,7 @@ from kvcachepool.facts import Observed, PodFacts
 from kvcachepool.observe.pods import pod_facts, workload_facts
 from kvcachepool.plan import make_plan
 from kvcachepool.plan_types import Plan
+from kvcachepool.ports import ranks_port
 from kvcachepool.settings import Settings
 from tests.nodes import node
 from tests.pools import merged, pool
@@ -58,6 +59,39 @@ def test_only_the_leader_serves() -> None:
     service = next(o for o in planned().objects if o["metadata"]["name"] == "demo-engines")
     assert service["spec"]["selector"].items() <= leader["metadata"]["labels"].items()
     assert not service["spec"]["selector"].items() <= worker["metadata"]["labels"].items()
+
+
+def test_on_the_nodes_network_each_pool_has_a_port_for_its_ranks_too() -> None:
+    """Leaders of two pools on one node would otherwise listen on the same one."""
+    leader, worker = members(planned())
+    assert "--master-port=29501" in leader["spec"]["containers"][0]["args"]
+    rdma = {"resourceName": "rdma/hca", "hostNetwork": True}
+    spec = merged(SPEC, {"transport": {"protocol": "RDMA", "rdma": rdma}})
+    leader, worker = members(planned(spec))
+    (main,) = leader["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in main["ports"]}
+    assert 17100 <= ports["ranks"] < 19900
+    for member in (leader, worker):
+        assert f"--master-port={ports['ranks']}" in member["spec"]["containers"][0]["args"]
+    assert "ports" not in worker["spec"]["containers"][0]
+    found = {ranks_port(pool(spec, name=f"p{n}")) for n in range(20)}
+    assert len(found) > 15
+
+
+def test_a_deployment_is_kept_until_groups_are_there() -> None:
+    """Both have one name: the settled Deployment is no sign that the groups run."""
+    alone = merged(SPEC, {"engines": {"nodesPerEngine": 1}})
+    before = next(
+        dict(o) for o in planned(alone).objects if o["kind"] == "Deployment" and "engine" in str(o["metadata"])
+    )
+    name = before["metadata"]["name"]
+    live = before | {"status": {"updatedReplicas": 2, "readyReplicas": 2}}
+    facts = workload_facts(live)
+    observed = Observed(
+        pods=(MASTER,), children={("Deployment", name): live}, workloads={name: facts}, leader_worker_sets=True
+    )
+    assert facts.settled
+    assert make_plan(pool(SPEC), observed, Settings()).prune == ()
 
 
 def test_without_the_kind_it_is_refused_by_name() -> None:

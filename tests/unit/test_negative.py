@@ -210,6 +210,18 @@ async def test_what_a_reader_does(reader: dict[str, Any], deadline: float, expec
     assert (seen.reused_tokens, seen.equal, seen.timed_out) == expected
 
 
+async def test_a_writer_that_stores_nothing_proves_nothing() -> None:
+    """A full store, or a master that is away: a reader that reuses nothing says nothing then."""
+    store = FakeStore()
+    a, b = FakeEngine(store, saves=False), FakeEngine(store)
+    async with engines(a, b), HttpReader(timeout=30) as http:
+        seen = await try_case(asker(http, save_seconds=0.2), named("a", a), named("b", b))
+    row = judge("seed", "hashSeed", "1", seen, prefix=True)
+    assert (row.verdict, row.failed) == (NOT_RUN, False)
+    assert "the writer stored no block" in row.detail
+    assert not passed([row])
+
+
 async def test_a_reader_that_works_not_even_alone_is_no_verdict() -> None:
     store = FakeStore()
     a, b = FakeEngine(store), FakeEngine(store, status=500)

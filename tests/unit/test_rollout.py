@@ -12,6 +12,7 @@ from kvcachepool.plan import make_plan
 from kvcachepool.plan_types import Plan
 from kvcachepool.render.rollout import edited_by_hand, keep_running
 from kvcachepool.settings import Settings
+from kvcachepool.watchcache import slim
 from tests.pools import merged, pool
 
 READY_MASTER = (PodFacts("demo-master-1", "u1", constants.MASTER, "", ready=True),)
@@ -154,6 +155,10 @@ def test_a_template_edited_by_hand_after_an_upgrade_takes_the_new_rendering() ->
     desired = deployments(plan_for())["engine"]
     final, outdated = keep_running(desired, old)
     assert (final, outdated) == (desired, False)
+    old["metadata"]["managedFields"].append({"manager": constants.FIELD_MANAGER, "operation": "Apply"})
+    cached = slim(old)  # passes see nothing else
+    assert cached["metadata"]["managedFields"] == [owned_by("kubectl-edit")]
+    assert keep_running(desired, cached) == (desired, False)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ from typing import Any
 from kvcachepool import constants
 from kvcachepool.api import KVCachePool, PoolStatus
 from kvcachepool.facts import Observed, PodFacts
+from kvcachepool.observe.pods import pod_facts, workload_facts
 from kvcachepool.plan import make_plan
 from kvcachepool.settings import Settings
 from kvcachepool.status.admitted import MOST, admitted, announcement
-from tests.members import MASTER_READY, schema_of
+from tests.members import MASTER_READY, engine_of, schema_of
 from tests.pools import pool
 
 
@@ -66,6 +67,40 @@ def test_the_former_schema_stays_while_something_of_the_operators_has_it() -> No
                       and constants.LABEL_SCHEMA in o["metadata"]["labels"])  # fmt: skip
     children = {("Deployment", "x"): deployment}
     assert digests(admitted(moving, plan, replace(seen(), children=children))) == [new, old]
+
+
+def test_a_schema_that_waits_is_not_in_force_and_the_former_one_is() -> None:
+    """Members of the new one would meet a store of another version, and those of the old one would lose traffic while
+    the engines that they share with serve on."""
+    before, after = pool(), pool({"schema": {"blockSize": 16}})
+    old = schema_of(before)
+    first = announcement(before, make_plan(before, MASTER_READY, Settings()))
+    assert first is not None
+    (deployment,) = (o for o in make_plan(before, MASTER_READY, Settings()).objects
+                     if o["kind"] == "Deployment" and constants.LABEL_SCHEMA in o["metadata"]["labels"])  # fmt: skip
+    name = deployment["metadata"]["name"]
+    user = pod_facts(engine_of(before))
+    user = replace(
+        user,
+        owned=False,
+        component="",
+        ready=True,
+        ip="10.0.0.9",
+        labels={**user.labels, "kvcachepool.io/component": ""},
+    )
+    observed = replace(
+        seen(engine(old.digest), user),
+        children={("Deployment", name): deployment},
+        workloads={name: workload_facts(deployment)},
+        nodes=(),
+    )
+    changed = at(after, first)
+    plan = make_plan(changed, observed, Settings())
+    assert plan.waiting is not None
+    assert plan.waiting.reason == "WaitingForNodes"
+    assert announcement(changed, plan) is None
+    assert digests(admitted(changed, plan, observed)) == [old.digest]
+    assert [member.problems for member in plan.members] == [()]
 
 
 def test_while_a_spec_is_refused_what_was_admitted_stays() -> None:

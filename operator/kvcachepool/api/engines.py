@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from kvcachepool.api.base import ApiModel, DeviceResource, Size, map_list
 from kvcachepool.api.pods import EnvVar, ImageRef, PodIdentity, PullPolicy, Resources, Scheduling
-from kvcachepool.api.rules import Matching
+from kvcachepool.api.rules import Matching, Rule, rules
 from kvcachepool.compat.pins import PINS
 
 Product = Annotated[
@@ -32,6 +32,20 @@ class Gpu(ApiModel):
 class Engines(ApiModel):
     """Engine pods. Each asks for as many devices as one engine has ranks."""
 
+    model_config = ConfigDict(
+        json_schema_extra=rules(
+            # Deployment and LeaderWorkerSet have one name, and the second would wait for the devices of the first
+            Rule(
+                "(self.nodesPerEngine > 1) == (oldSelf.nodesPerEngine > 1)"
+                " || (self.replicas == 0 && oldSelf.replicas == 0)",
+                "may go from one to more, or back, only while spec.engines.replicas is 0: it makes engines of another"
+                " kind. Scale to 0 first, or make another pool",
+                ("%d, was %d", "self.nodesPerEngine", "oldSelf.nodesPerEngine"),
+                field=".nodesPerEngine",
+            )
+        )
+    )
+
     replicas: Annotated[int, Field(ge=0, le=1000)] = 2
     """How many engines; also set by the scale subresource."""
     version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+([.a-z0-9+-]*)$", max_length=32)] = (
@@ -45,7 +59,8 @@ class Engines(ApiModel):
     env: list[EnvVar] = Field(default_factory=list, max_length=128, json_schema_extra=map_list("name"))
     """More environment. Variables the operator sets may be repeated only with the same value."""
     extra_args: list[Annotated[str, Field(min_length=1, max_length=4096)]] = Field(default_factory=list, max_length=128)
-    """More flags of the engine. Flags the operator sets, or that belong to the schema, are refused."""
+    """More flags of the engine. Flags that the operator sets, that belong to the schema, or that ask for other devices
+    than the schema's ranks (data parallelism) are refused."""
     gpu: Gpu = Gpu()
     resources: Resources = Resources()
     """cpu and memory of an engine container; devices are added by the operator. Without a memory request,
@@ -53,7 +68,7 @@ class Engines(ApiModel):
     engine_memory: Size = "8Gi"
     """Host memory an engine needs beside the cache: weights while loading, runtime, tokenizer."""
     shm_size: Size = "2Gi"
-    """Size of /dev/shm, counted into the memory need."""
+    """Size of /dev/shm beside what the cache keeps there (`backend.native.cpuBytes`); counted into the memory need."""
     scheduling: Scheduling = Scheduling()
     identity: PodIdentity = PodIdentity()
     startup_seconds: Annotated[int, Field(ge=30, le=86400)] = 3600
@@ -64,7 +79,7 @@ class Engines(ApiModel):
     """Engines above `replicas` while a change rolls out. 0 needs no spare device."""
     nodes_per_engine: Annotated[int, Field(ge=1, le=64)] = 1
     """Pods over which the ranks of one engine are spread, each with an equal share of the devices. More than one needs
-    LeaderWorkerSet in the cluster."""
+    LeaderWorkerSet in the cluster; from one to more, or back, only while `replicas` is 0."""
     preflight: bool = True
     """Look by an init container, before an engine starts, whether it can work in its image and on its node. Off for
     images that pretend to be what they are not."""

@@ -25,6 +25,8 @@ class EngineParts:
     """File name to content; mounted at `CONFIG_DIR`."""
     memory: tuple[Term, ...] = ()
     """Host memory of the cache, on top of the engine's own."""
+    shared_memory: int = 0
+    """Bytes of that memory which the engine takes from /dev/shm."""
     wait_for: tuple[str, int] | None = None
     """(host, port) that must accept connections before the engine starts."""
     apart_seconds: int = 0

@@ -4,8 +4,9 @@ An engine that computes on the CPU has its cached blocks in host memory anyway, 
 to start there; it gets the memory as its cache and no connector.
 
 Source: vLLM 0.33.0, `vllm/distributed/kv_transfer/kv_connector/v1/offloading_connector.py` (`cpu_bytes_to_use` is the
-total over all ranks of one engine), `v1/kv_offload/cpu/spec.py` (CUDA-alike and XPU only) and `envs.py`
-(VLLM_CPU_KVCACHE_SPACE: whole GiB).
+total over all ranks of one engine), `v1/kv_offload/cpu/spec.py` (CUDA-alike and XPU only),
+`v1/kv_offload/cpu/shared_offload_region.py` (all of it is one file in /dev/shm, and an engine that finds less free
+space there does not start: vllm#50094, vllm#50358) and `envs.py` (VLLM_CPU_KVCACHE_SPACE: whole GiB).
 """
 
 from collections.abc import Iterable, Sequence
@@ -74,6 +75,7 @@ class NativeBackend:
                 "kv_connector_extra_config": {"cpu_bytes_to_use": size},
             },
             memory=(Term("CPU cache", size),),
+            shared_memory=size,
             inputs={"cpuBytes": size},
         )
 

@@ -42,6 +42,9 @@ _NOT_HERE: Final[Mapping[str, str]] = {
     **{f"--ssl-{part}": _NO_TLS for part in ("keyfile", "certfile", "ca-certs", "cert-reqs", "ciphers")},
 }
 """Flags with a secret as their value, and of TLS (vLLM 0.33.0, `entrypoints/launchers/cli_args.py`), and why not."""
+_DATA_PARALLEL: Final = re.compile(r"--data-parallel-|-dp")
+"""Flags of vLLM 0.33.0 (`engine/arg_utils.py`): every rank of them is an engine with devices of its own, behind one
+port."""
 _STORE_TLS: Final = re.compile(r"^(MC|MOONCAKE)_([A-Z0-9]+_)*(TLS|SSL|MTLS|CERT|CA_FILE|HTTPS)")
 
 _UNENCRYPTED: Final = (
@@ -78,6 +81,10 @@ def _objection(word: str) -> str:
         return f"the operator sets it{f'; use {_OWN_FLAGS[name]}' if _OWN_FLAGS[name] else ''}"
     if name in _NOT_HERE or name.startswith("--ssl-"):
         return _NOT_HERE.get(name, _NO_TLS)
+    if _DATA_PARALLEL.match(name):
+        return "it makes several engines in one pod, which has the devices and the memory of one; raise " + (
+            "spec.engines.replicas"
+        )
     others = (*_OWN_FLAGS, *_NOT_HERE)
     longer = abbreviated(name) or next((own for own in others if name[:2] == "--" and own.startswith(name)), "")
     return refusal(name) or (f"it abbreviates {longer}; write flags in full" if longer else "")

@@ -13,6 +13,7 @@ from kvcachepool.inject.command import missing_flags
 from kvcachepool.inject.environment import missing_variables
 from kvcachepool.inject.refusal import InjectionRefusedError
 from kvcachepool.inject.resources import join_networks, with_devices, with_memory
+from kvcachepool.render.engine import shared_memory
 from kvcachepool.render.files import file_annotations, files_volume
 from kvcachepool.render.wait import wait_container
 from kvcachepool.schema import CacheSchema
@@ -20,6 +21,8 @@ from kvcachepool.schema.member import Object, engine_containers
 
 Json = dict[str, Any]
 _VOLUME: Final = "kvcachepool-config"
+_SHM_VOLUME: Final = "kvcachepool-shm"
+_SHM: Final = "/dev/shm"  # noqa: S108 - the name of the mount
 
 
 def complete(pod: Object, pool: KVCachePool) -> Json:
@@ -45,6 +48,8 @@ def complete(pod: Object, pool: KVCachePool) -> Json:
         _mount(metadata, spec, container, parts.files)
     if parts.wait_for is not None:
         _wait(spec, container, parts.wait_for)
+    if parts.shared_memory:
+        _shared_memory(spec, container, pool, parts)
     memory, devices = _resources(container, pool, parts, record)
     injected = {
         "pool": pool.metadata.name,
@@ -133,6 +138,16 @@ def _mount(metadata: Json, spec: Json, container: Json, files: Mapping[str, str]
         )
     spec["volumes"] = [v for v in spec.get("volumes") or () if v["name"] != _VOLUME] + [volume]
     container["volumeMounts"] = [m for m in mounts if m["name"] != _VOLUME] + [mount]
+
+
+def _shared_memory(spec: Json, container: Json, pool: KVCachePool, parts: EngineParts) -> None:
+    """The runtime's own /dev/shm has 64 MiB. A mount that is there is the user's to size."""
+    mounts = [m for m in container.get("volumeMounts") or () if m["name"] != _SHM_VOLUME]
+    if any(m["mountPath"].rstrip("/") == _SHM for m in mounts):
+        return
+    container["volumeMounts"] = [*mounts, {"name": _SHM_VOLUME, "mountPath": _SHM}]
+    volumes = [v for v in spec.get("volumes") or () if v["name"] != _SHM_VOLUME]
+    spec["volumes"] = [*volumes, shared_memory(_SHM_VOLUME, pool, parts)]
 
 
 def _wait(spec: Json, container: Json, address: tuple[str, int]) -> None:

@@ -69,7 +69,7 @@ class Asker:
             Answer(), await self.http.get(engine.host, engine.port or constants.ENGINE_PORT, "/metrics")
         )
         operation = (facts.operations or {}).get("save_put")
-        return operation.keys if operation is not None else None
+        return operation.keys - operation.failed_keys if operation is not None else None
 
 
 async def try_case(asker: Asker, writer: Engine, reader: Engine) -> Seen:
@@ -80,7 +80,8 @@ async def try_case(asker: Asker, writer: Engine, reader: Engine) -> Seen:
     before = await asker.saved_keys(writer)
     await asker.ask(writer, prompt)
     await asker.ask(writer, prompt)
-    await _wait_for_saves(asker, writer, before)
+    if not await _saved(asker, writer, before):
+        return Seen(length, stored=False)
     try:
         reply = await asker.ask(reader, prompt)
     except RequestError as error:
@@ -96,13 +97,14 @@ def _salted(asker: Asker, prompt: Prompt) -> Prompt:
     return replace(prompt, salt=f"kvcachepool-negative-{asker.rng.getrandbits(64):016x}")
 
 
-async def _wait_for_saves(asker: Asker, writer: Engine, before: float | None) -> None:
-    """Until the writer has stored something more and stores no more; at most some seconds, also where it does not
-    count."""
+async def _saved(asker: Asker, writer: Engine, before: float | None) -> bool:
+    """Waits until the writer has stored something more and stores no more; at most some seconds, also where it does not
+    count. False where it counts and has stored nothing: then there is nothing that could be read."""
     end, last = time.monotonic() + asker.save_seconds, before
     while time.monotonic() < end:
         await asyncio.sleep(asker.poll_seconds)
         now = await asker.saved_keys(writer)
         if now is not None and now == last and now > (before or 0):
-            return
+            return True
         last = now
+    return last is None or last > (before or 0)

@@ -22,6 +22,11 @@ MEANING: Final = {
 }
 
 
+_NOTHING_STORED: Final = (
+    "the writer stored no block, so that nothing could be read: see StoreReady and CacheEffective of the pool"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What the reader did with a prompt that the writer had computed."""
@@ -33,6 +38,8 @@ class Seen:
     """Whether the answer is the one without a cache; None: no answer."""
     error: str = ""
     timed_out: bool = False
+    stored: bool = True
+    """Whether the writer has stored anything, as far as it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,8 @@ class Row:
 
 def judge(case: str, field: str, changed_to: str, seen: Seen, *, prefix: bool) -> Row:
     """The row of a case that was tried."""
+    if not seen.stored:
+        return Row(case, field, changed_to, prefix, NOT_RUN, seen.prompt_tokens, detail=_NOTHING_STORED)
     if seen.reused_tokens is None or seen.equal is None:
         verdict = HANGS if seen.timed_out else FAILS
     elif seen.reused_tokens:

@@ -137,12 +137,7 @@ def engine_workload(
         "securityContext": container_security(pool),
         "volumeMounts": [SCRATCH_MOUNT, {"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108
     }
-    volumes: list[Json] = [
-        {
-            "name": "shm",
-            "emptyDir": {"medium": "Memory", "sizeLimit": format_bytes(parse_bytes(engines.shm_size))},
-        }
-    ]
+    volumes: list[Json] = [shared_memory("shm", pool, parts)]
     claim = pool.spec.model.source.pvc
     if claim is not None:
         volumes.append({"name": "model", "persistentVolumeClaim": {"claimName": claim.claim_name, "readOnly": True}})
@@ -179,6 +174,12 @@ def engine_workload(
         progress_seconds=engines.startup_seconds + 600,
         apart_seconds=parts.apart_seconds,
     )
+
+
+def shared_memory(name: str, pool: KVCachePool, parts: EngineParts) -> Json:
+    """The volume for /dev/shm: the engine's own and what the cache keeps there."""
+    size = parse_bytes(pool.spec.engines.shm_size) + parts.shared_memory
+    return {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": format_bytes(size)}}
 
 
 def remembered(choice: Choice) -> dict[str, str]:

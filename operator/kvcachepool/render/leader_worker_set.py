@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kvcachepool import constants
 from kvcachepool.api import KVCachePool
+from kvcachepool.ports import on_host_network, ranks_port
 from kvcachepool.render import metadata
 from kvcachepool.render.deployment import Workload, deployment
 from kvcachepool.render.hashing import content_hash
@@ -18,8 +19,6 @@ from kvcachepool.render.hashing import content_hash
 Json = dict[str, Any]
 
 KIND: Final = "LeaderWorkerSet"
-_MASTER_PORT: Final = 29501
-"""Where the ranks of one engine meet; in the range that Mooncake and the pools' own ports leave free."""
 _SERVER: Final = ["python3", "-m", "vllm.entrypoints.openai.api_server"]
 _WORKER: Final = ["vllm", "serve", "--headless"]
 _ONLY_LEADER: Final = ("startupProbe", "readinessProbe", "livenessProbe", "ports", "lifecycle")
@@ -30,7 +29,7 @@ def leader_worker_set(pool: KVCachePool, workload: Workload) -> Json:
     plain = deployment(pool, workload)
     strategy = workload.strategy["rollingUpdate"]
     template = plain["spec"]["template"]
-    leader, worker = _member(pool, template), _worker(pool, template)
+    leader, worker = _leader(pool, template), _worker(pool, template)
     hashes = plain["metadata"]["annotations"] | {constants.ANNOTATION_TEMPLATE: content_hash([leader, worker])}
     return {
         "apiVersion": constants.ENGINE_KINDS[KIND],
@@ -59,9 +58,19 @@ def _member(pool: KVCachePool, template: Json) -> Json:
         f"--nnodes={pool.spec.engines.nodes_per_engine}",
         "--node-rank=$(LWS_WORKER_INDEX)",
         "--master-addr=$(LWS_LEADER_ADDRESS)",
-        f"--master-port={_MASTER_PORT}",
+        f"--master-port={ranks_port(pool)}",
     ]
     return template | {"spec": template["spec"] | {"containers": [main | {"args": args}, *others]}}
+
+
+def _leader(pool: KVCachePool, template: Json) -> Json:
+    """On the node's network its ranks' port is one more that no two pods of a node may have."""
+    member = _member(pool, template)
+    if not on_host_network(pool):
+        return member
+    main, *others = member["spec"]["containers"]
+    ports = [*main["ports"], {"name": "ranks", "containerPort": ranks_port(pool), "protocol": "TCP"}]
+    return member | {"spec": member["spec"] | {"containers": [main | {"ports": ports}, *others]}}
 
 
 def _worker(pool: KVCachePool, template: Json) -> Json:

@@ -88,12 +88,14 @@ def _template(desired: Json, template: Json, live: Json) -> Json:
 
 def edited_by_hand(live: Mapping[str, Any]) -> bool:
     """Whether anybody but us owns a part of the pod spec. (`kubectl rollout restart` owns only an annotation.)"""
-    for entry in live["metadata"].get("managedFields", ()):
-        if entry.get("manager") == constants.FIELD_MANAGER and entry.get("operation") == "Apply":
-            continue
-        spec = entry.get("fieldsV1", {}).get("f:spec", {})
-        groups = spec.get("f:leaderWorkerTemplate", {})
-        owned = (spec.get("f:template", {}), groups.get("f:leaderTemplate", {}), groups.get("f:workerTemplate", {}))
-        if any("f:spec" in template for template in owned):
-            return True
-    return False
+    return any(others_template(entry) for entry in live["metadata"].get("managedFields", ()))
+
+
+def others_template(entry: Mapping[str, Any]) -> bool:
+    """Whether this entry of `managedFields` says that somebody else owns a part of the pod spec."""
+    if entry.get("manager") == constants.FIELD_MANAGER and entry.get("operation") == "Apply":
+        return False
+    spec = entry.get("fieldsV1", {}).get("f:spec", {})
+    groups = spec.get("f:leaderWorkerTemplate", {})
+    owned = (spec.get("f:template", {}), groups.get("f:leaderTemplate", {}), groups.get("f:workerTemplate", {}))
+    return any("f:spec" in template for template in owned)

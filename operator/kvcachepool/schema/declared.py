@@ -1,9 +1,10 @@
 """The cache schema that a pool declares."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kvcachepool.api import KVCachePool
 from kvcachepool.schema.cache_schema import CacheSchema
+from kvcachepool.schema.flags import NUMBERS
 
 
 def declared_schema(
@@ -52,6 +53,11 @@ def declared_schema(
             "loraModules": _joined(f"{a.name}={a.path}" for a in schema.lora),
         }
     )
+
+
+def schema_from_texts(texts: Mapping[str, str]) -> CacheSchema:
+    """The schema whose `texts` these are."""
+    return CacheSchema.of({n: int(text) if n in NUMBERS and text.isdecimal() else text for n, text in texts.items()})
 
 
 def _joined(items: Iterable[object] | None) -> str | None:

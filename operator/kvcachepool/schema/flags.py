@@ -102,6 +102,9 @@ ENV_DEFAULTS: Final[Mapping[str, str]] = {"convStateLayout": "SD"}
 CONFIG_FLAG: Final = "--kv-transfer-config"
 """Carries connector and `cache_prefix`."""
 
+NUMBERS: Final = frozenset(flag.field for flag in SCHEMA_FLAGS if flag.kind is Kind.NUMBER)
+"""Fields whose values are numbers; all others are texts."""
+
 _BYTES: Final = "it changes the cached bytes without a trace in the key; serve a model with the settings in it"
 REFUSED_FLAGS: Final[Mapping[str, str]] = {
     "--kv-offloading-size": "it replaces the connector of --kv-transfer-config; use spec.backend",

@@ -21,7 +21,7 @@ MOST: Final = 8
 
 def announcement(pool: KVCachePool, plan: Plan) -> PoolStatus | None:
     """The status to write before `plan` is applied; None when it brings no schema that pods may not have yet."""
-    if plan.schema is None or not any(_digest(obj) for obj in plan.objects):
+    if plan.schema is None or not _planned(plan):
         return None
     status = pool.status
     known = status.schema_.admitted
@@ -38,13 +38,21 @@ def announcement(pool: KVCachePool, plan: Plan) -> PoolStatus | None:
 
 def admitted(pool: KVCachePool, plan: Plan, observed: Observed) -> list[AdmittedSchema]:
     """The schema in force first, then former ones that something of the operator's still has. While nothing is
-    applied, it stays as it was."""
+    applied, or engines of a new schema wait for something, it stays as it was."""
     former = pool.status.schema_.admitted
     if plan.schema is None or not plan.objects:
+        return former
+    known = any(entry.digest == plan.schema.digest for entry in former)
+    if plan.waiting is not None and not known and not _planned(plan):
         return former
     used = set(_in_use(observed))
     rest = [entry for entry in former if entry.digest != plan.schema.digest and entry.digest in used]
     return [_entry(plan.schema), *rest][:MOST]
+
+
+def _planned(plan: Plan) -> bool:
+    """Whether an object of the plan carries its schema."""
+    return plan.schema is not None and any(_digest(obj) == plan.schema.digest for obj in plan.objects)
 
 
 def _in_use(observed: Observed) -> Iterator[str]:
