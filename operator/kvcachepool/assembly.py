@@ -14,7 +14,7 @@ from kvcachepool.plan import make_plan
 from kvcachepool.probe.runner import ProbeRunner
 from kvcachepool.reconcile import Steps
 from kvcachepool.settings import Settings
-from kvcachepool.status import invalid_status, make_status, pod_transitions, transitions
+from kvcachepool.status import failed_status, invalid_status, make_status, pod_transitions, transitions
 from kvcachepool.status.admitted import announcement
 from kvcachepool.watchcache import WatchCache
 from kvcachepool.workqueue import Key
@@ -90,6 +90,7 @@ class Parts:
             announce=announcement,
             status=make_status,
             invalid_status=invalid_status,
+            failed_status=failed_status,
             transitions=transitions,
             pod_transitions=pod_transitions,
             verify=self._verify,

@@ -65,7 +65,11 @@ class DevicePlugins:
             rechecks = not self._wake.is_set()
             self._wake.clear()
             if self._leads():
-                await self.once(recheck=rechecks)
+                try:
+                    await self.once(recheck=rechecks)
+                except Exception:
+                    self._done = ""
+                    logger.exception("the device plugin could not be kept; next try in %.0f s", _RECHECK_SECONDS)
             else:
                 self._done = ""  # the next leader may do otherwise
 

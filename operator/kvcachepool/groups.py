@@ -33,11 +33,13 @@ class Groups:
         """Until it is cancelled. Not for an operator that found the kind at its start: it watches it."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            if any(_asks(pool) for pool in self._pools()):
-                try:
+            try:
+                if any(_asks(pool) for pool in self._pools()):
                     await self.once()
-                except ApiError as error:
-                    logger.warning("cannot look for %s: %s", KIND, error)
+            except ApiError as error:
+                logger.warning("cannot look for %s: %s", KIND, error)
+            except Exception:
+                logger.exception("cannot look for %s; next look in %.0f s", KIND, _LOOK_SECONDS)
 
     async def once(self) -> None:
         """One look. Raises ApiError."""

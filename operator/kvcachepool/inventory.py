@@ -17,6 +17,7 @@ from kvcachepool.plan import make_plan
 from kvcachepool.preview import STARTED
 from kvcachepool.quantity import human_bytes
 from kvcachepool.settings import Settings
+from kvcachepool.status.text import describe
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,14 @@ class Row:
 
 
 def inventory(nodes: Sequence[NodeFacts], pools: Iterable[Object], tables: Tables) -> list[Row]:
-    """One row a node, by name. Pools whose spec is refused have that as their answer."""
-    answers = {f"{key[0]}/{key[1]}": answer for key, answer in (_answers(raw, nodes, tables) for raw in pools)}
+    """One row a node, by name. Pools whose spec is refused, or that cannot be judged, have that as their answer."""
+    answers = {}
+    for raw in pools:
+        try:
+            answer = _answers(raw, nodes, tables)
+        except Exception as error:  # one pool must not hide the others
+            answer = dict.fromkeys((node.name for node in nodes), f"unknown: {describe(error)}")
+        answers[f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"] = answer
     return [
         _row(node, tables, {name: answers[name].get(node.name, "") for name in sorted(answers)})
         for node in sorted(nodes, key=lambda node: node.name)
@@ -95,16 +102,16 @@ def _cuda(node: NodeFacts, tables: Tables) -> str:
     return ", ".join(found)
 
 
-def _answers(raw: Object, nodes: Sequence[NodeFacts], tables: Tables) -> tuple[tuple[str, str], dict[str, str]]:
+def _answers(raw: Object, nodes: Sequence[NodeFacts], tables: Tables) -> dict[str, str]:
+    """By node."""
     pool = parse_pool(raw)
-    key = (pool.metadata.namespace, pool.metadata.name)
     if not isinstance(pool, KVCachePool):
-        return key, dict.fromkeys((node.name for node in nodes), f"refused: {pool.findings[0].message}")
+        return dict.fromkeys((node.name for node in nodes), f"refused: {pool.findings[0].message}")
     plan = make_plan(pool, replace(STARTED, nodes=tuple(nodes), tables=tables), Settings())
     if plan.hardware is None or plan.hardware.engine.fit is None:
-        return key, dict.fromkeys((node.name for node in nodes), f"refused: {plan.findings[0].message}")
+        return dict.fromkeys((node.name for node in nodes), f"refused: {plan.findings[0].message}")
     fit = plan.hardware.engine.fit
     yes = "yes, but GPUs are mixed" if plan.hardware.engine.mixed else "yes"
-    return key, {node.name: yes for node in fit.fitting} | {
+    return {node.name: yes for node in fit.fitting} | {
         name: f"{STAGES[against.stage].text(fit.need)} (found {against.found})" for against, name in fit.excluded
     }

@@ -19,6 +19,7 @@ class NodeCache:
         self._gone: set[str] = set()
         """Uids removed since the last relist began to count: a list that was on its way must not bring them back."""
         self._known: tuple[NodeFacts, ...] | None = None
+        """None until there is a complete list: what the watch brings before is kept, but is not all nodes."""
 
     @property
     def facts(self) -> tuple[NodeFacts, ...] | None:
@@ -30,11 +31,16 @@ class NodeCache:
         if change == "DELETED":
             self._gone.add(raw["metadata"].get("uid", ""))
             removed = self._nodes.pop(raw["metadata"]["name"], None)
-            return self._publish(removed is not None)
-        return self._publish(self._put(raw))
+            changed = removed is not None
+        else:
+            changed = self._put(raw)
+        return self._known is not None and self._publish(changed)
 
-    def replace(self, raws: Iterable[Mapping[str, Any]]) -> bool:
-        """Takes a complete list; says whether something of interest changed."""
+    def replace(self, raws: Iterable[Mapping[str, Any]], version: str) -> bool:
+        """Takes a complete list made at `version`; says whether something of interest changed.
+
+        What is not in it and not newer than it is gone.
+        """
         changed = False
         names = set()
         for raw in raws:
@@ -42,7 +48,8 @@ class NodeCache:
                 continue
             names.add(raw["metadata"]["name"])
             changed |= self._put(raw)
-        for name in self._nodes.keys() - names:
+        limit = _number(version)
+        for name in [name for name, (known, _) in self._nodes.items() if name not in names and known <= limit]:
             del self._nodes[name]
             changed = True
         self._gone.clear()
@@ -55,8 +62,7 @@ class NodeCache:
         return known is not None
 
     def _put(self, raw: Mapping[str, Any]) -> bool:
-        version = raw["metadata"].get("resourceVersion", "")
-        number = int(version) if version.isdecimal() else -1
+        number = _number(raw["metadata"].get("resourceVersion", ""))
         old = self._nodes.get(raw["metadata"]["name"])
         if old is not None and number >= 0 and number < old[0]:
             return False
@@ -69,3 +75,8 @@ class NodeCache:
             self._known = tuple(self._nodes[name][1] for name in sorted(self._nodes))
             return True
         return False
+
+
+def _number(version: str) -> int:
+    """-1 for a version that is no number: such a node always replaces the known one, and is in no list's future."""
+    return int(version) if version.isdecimal() else -1

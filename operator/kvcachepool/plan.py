@@ -29,6 +29,7 @@ from kvcachepool.checks.engine_flags import check_env, check_extra_args
 from kvcachepool.checks.engine_resources import check_engine_resources
 from kvcachepool.checks.hugepages import check_hugepages
 from kvcachepool.checks.lora import check_lora
+from kvcachepool.checks.scheduling import check_scheduling
 from kvcachepool.facts import Observed, PodFacts
 from kvcachepool.findings import Finding
 from kvcachepool.generations import Generation, Step, generations, next_step, resized
@@ -83,7 +84,9 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
                 "PendingMasterRestart", "engines change once the restart of the master is approved (see StoreReady)"
             )
         elif _held(pool, hardware, new=live is None or replaces or (current.drained and not formers)):
-            waiting = Finding("WaitingForNodes", "engines are made, or changed, once a node fits them")
+            mixed = hardware.engine.mixed
+            until = "it is said which of the GPUs they get (see HardwareMatched)" if mixed else "a node fits them"
+            waiting = Finding("WaitingForNodes", f"engines are made, or changed, once {until}")
         else:
             waits = _engine_obstacle(pool, observed)
             steps += [waits] if waits else []
@@ -215,9 +218,11 @@ def _engine_service(pool: KVCachePool) -> Json:
 
 def _held(pool: KVCachePool, hardware: HardwareMatch, *, new: bool) -> bool:
     """Whether engines must wait for a node; all generations stay as they are then. A change that makes or replaces no
-    pod of the current one, such as of replicas or of the move's next step, need not wait."""
+    pod of the current one, such as of replicas or of the move's next step, need not wait. Which of several GPUs to
+    take is no question to an autoscaler."""
     engines = pool.spec.engines
-    return new and engines.replicas > 0 and not hardware.engine.placeable and engines.when_no_node_fits == "Wait"
+    waits = engines.when_no_node_fits == "Wait" or bool(hardware.engine.mixed)
+    return new and engines.replicas > 0 and not hardware.engine.placeable and waits
 
 
 def _rendered(pool: KVCachePool, workload: Workload) -> Json:
@@ -236,6 +241,7 @@ def _findings(
         backend.check(pool),
         check_build(pool, observed.tables),
         check_hugepages(pool),
+        check_scheduling(pool),
         _check_nodes(pool, observed),
         check_extra_args(pool),
         check_lora(pool.spec.schema_.lora, schema.get("connector")),

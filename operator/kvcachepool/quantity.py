@@ -4,7 +4,7 @@ Source: the serialization rules of `k8s.io/apimachinery/pkg/api/resource.Quantit
 """
 
 import re
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 
 _SUFFIX: dict[str, Decimal] = {
     "": Decimal(1),
@@ -45,11 +45,13 @@ def parse_bytes(value: str | int) -> int:
 _AMOUNT = re.compile(r"^([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?$")
 _MOST = Decimal(2**63 - 1)
 """What the API machinery caps amounts at."""
+_LEAST = Decimal(10) ** -9
+"""What it counts in: less is rounded away from zero, so that who asks for something gets something."""
 _SMALL: dict[str, Decimal] = {"n": Decimal(10) ** -9, "u": Decimal(10) ** -6, "m": Decimal(10) ** -3}
 
 
 def parse_amount(value: str | int) -> Decimal:
-    """Any quantity of a resource as a plain number: `500m` of cpu, `2` devices, `1Gi` of memory; capped as
+    """Any quantity of a resource as a plain number: `500m` of cpu, `2` devices, `1Gi` of memory; capped and rounded as
     Kubernetes does. Raises ValueError."""
     text = str(value).strip()
     match = _AMOUNT.match(text) if len(text) <= _LONGEST else None
@@ -60,7 +62,9 @@ def parse_amount(value: str | int) -> Decimal:
         factor = Decimal(10) ** int(suffix[1:])
     else:
         factor = (_SMALL | _SUFFIX)[suffix]
-    return max(-_MOST, min(_MOST, number * factor))
+    amount = max(-_MOST, min(_MOST, number * factor))
+    rounded = amount.quantize(_LEAST, ROUND_UP)
+    return amount if rounded == amount else rounded
 
 
 def format_bytes(value: int) -> str:

@@ -2,18 +2,20 @@
 
 Errors decide the retry: a spec that cannot be understood waits for its next edit; what the API server refuses
 (forbidden, invalid, quota, a name that is taken) is a condition and comes back with growing pauses, and so does
-trouble that passes by itself (conflicts, server, network), which becomes a condition only when it stays.
+trouble that passes by itself (conflicts, server, network), which becomes a condition only when it stays. What nobody
+thought of ends the pass, too, and is shown in Accepted until a pass succeeds.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
 from kvcachepool import constants
 from kvcachepool.api import KVCachePool, PoolStatus
-from kvcachepool.api.parse import Invalid
+from kvcachepool.api.parse import Invalid, parse_status
 from kvcachepool.api.pool import Metadata
 from kvcachepool.children import Children, Outcome
 from kvcachepool.claims import Claims
@@ -69,6 +71,8 @@ class Steps:
     """What must stand in the status before the plan is applied, if anything."""
     status: Callable[[KVCachePool, Plan, Observed, datetime], PoolStatus]
     invalid_status: Callable[[PoolStatus, int, tuple[Finding, ...], datetime], PoolStatus]
+    failed_status: Callable[[PoolStatus, int, Exception, datetime], PoolStatus]
+    """The previous status with an unexpected error of a pass in it."""
     transitions: Callable[[PoolStatus, PoolStatus], Iterable[Transition]]
     pod_transitions: Callable[[PoolStatus, PoolStatus, Plan], Iterable[PodTransition]]
     verify: Callable[[KVCachePool, PoolStatus, Observed, bool], None]
@@ -104,7 +108,8 @@ class Reconciler:
         self._failures: dict[Key, int] = {}
 
     async def run(self, key: Key) -> float | None:
-        """One pass. Gives the seconds until the next one; None: when something changes. Raises BackoffError."""
+        """One pass. Gives the seconds until the next one; None: when something changes. Raises BackoffError, and what
+        nobody thought of once it was shown."""
         try:
             return await self._pass(key)
         except (ApiError, NotLeaderError) as error:
@@ -119,25 +124,26 @@ class Reconciler:
             self._metrics.forget(key)
             return self._resync()
 
-        pool = self._steps.parse(raw)
-        if isinstance(pool, Invalid):
-            await self._refuse(key, pool)
-            return None
-        observed = await self._steps.observe(pool)
-        plan = self._steps.plan(pool, observed)
+        async with self._unexpected_shown(key):
+            pool = self._steps.parse(raw)
+            if isinstance(pool, Invalid):
+                await self._refuse(key, pool)
+                return None
+            observed = await self._steps.observe(pool)
+            plan = self._steps.plan(pool, observed)
 
-        announced = self._steps.announce(pool, plan)
-        if announced is not None:  # else the API server refuses the pods of a new schema
-            await self._write(key, pool.metadata.uid, announced)
-        outcome = await self._children.apply(key, pool.metadata.uid, plan.objects)
-        if outcome.error is None:
-            pruned = await self._children.prune(key, pool.metadata.uid, plan.prune)
-            outcome.changed += pruned.changed
-            outcome.failed, outcome.error = pruned.failed, pruned.error
-        refused = await self._evict(key, pool, plan) if outcome.error is None else ""
-        observed = replace(self._with_errors(key, observed, outcome), eviction_refused=refused)
+            announced = self._steps.announce(pool, plan)
+            if announced is not None:  # else the API server refuses the pods of a new schema
+                await self._write(key, pool.metadata.uid, announced)
+            outcome = await self._children.apply(key, pool.metadata.uid, plan.objects)
+            if outcome.error is None:
+                pruned = await self._children.prune(key, pool.metadata.uid, plan.prune)
+                outcome.changed += pruned.changed
+                outcome.failed, outcome.error = pruned.failed, pruned.error
+            refused = await self._evict(key, pool, plan) if outcome.error is None else ""
+            observed = replace(self._with_errors(key, observed, outcome), eviction_refused=refused)
 
-        status = self._steps.status(pool, plan, observed, self._now())
+            status = self._steps.status(pool, plan, observed, self._now())
         if await self._publish(key, pool.metadata, pool.status, status):
             for event in self._steps.pod_transitions(pool.status, status, plan):
                 pod = (key[0], event.pod)
@@ -162,6 +168,28 @@ class Reconciler:
         """Says what is wrong with a spec; its children stay as they are until it is edited."""
         status = self._steps.invalid_status(pool.status, pool.metadata.generation, pool.findings, self._now())
         await self._publish(key, pool.metadata, pool.status, status)
+
+    @asynccontextmanager
+    async def _unexpected_shown(self, key: Key) -> AsyncIterator[None]:
+        """Says in the status that the pass failed by what nobody thought of, and leaves the rest of it as it is. The
+        same failure is written once. What goes wrong here hides no first error."""
+        try:
+            yield
+        except (ApiError, NotLeaderError):
+            raise
+        except Exception as error:
+            try:
+                await self._fail(key, error)
+            except Exception as second:
+                logger.warning("%s/%s: the status does not say that the pass failed: %r", *key, second)
+            raise
+
+    async def _fail(self, key: Key, error: Exception) -> None:
+        raw = self._cache.pool(key)
+        if raw is not None:
+            metadata, before = Metadata.model_validate(raw["metadata"]), parse_status(raw.get("status"))
+            status = self._steps.failed_status(before, metadata.generation, error, self._now())
+            await self._publish(key, metadata, before, status)
 
     async def _evict(self, key: Key, pool: KVCachePool, plan: Plan) -> str:
         """Why it was refused, other than by a budget that lets it happen later."""

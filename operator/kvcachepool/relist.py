@@ -56,13 +56,16 @@ class Relist:
                 return
 
     async def forever(self) -> None:
-        """Repeats until it is cancelled; a failed round is left to the next one."""
+        """Repeats until it is cancelled; a failed round is left to the next one, whatever the failure: the process
+        ends with this task, and would with each that follows it."""
         while True:
             await asyncio.sleep(self._interval * random.uniform(0.9, 1.1))  # noqa: S311
             try:
                 await self.once()
             except ApiError as error:
                 logger.warning("relist failed, next one in %.0f s: %s", self._interval, error)
+            except Exception:
+                logger.exception("relist failed, next one in %.0f s", self._interval)
 
     async def once(self) -> None:
         """Lists each kind in each watched scope. Raises ApiError."""

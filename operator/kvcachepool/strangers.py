@@ -33,7 +33,10 @@ class Strangers:
         while True:
             await asyncio.sleep(_INTERVAL_SECONDS)
             if self._leads():
-                await self.once()
+                try:
+                    await self.once()
+                except Exception:
+                    logger.exception("could not look for pods without a pool; next look in %.0f s", _INTERVAL_SECONDS)
 
     async def once(self) -> None:
         """One look."""

@@ -13,7 +13,8 @@ from kvcachepool.nodecache import NodeCache
 
 logger = logging.getLogger(__name__)
 
-_NOT_ALLOWED: Final = (401, 403, 404)
+NOT_ALLOWED: Final = (401, 403, 404)
+"""Answers that say that something may not be read, or is not there."""
 
 
 class Surroundings:
@@ -54,11 +55,13 @@ class Surroundings:
 
     async def refresh(self) -> None:
         """Reads both anew. What may not be read is a fact; raises ApiError for any other trouble."""
-        changed = await self._refresh_nodes()
-        changed |= await self._refresh_tables()
-        changed |= await self._refresh_groups()
-        if changed:
-            self._changed()
+        changed = False
+        try:
+            for refresh in (self._refresh_nodes, self._refresh_tables, self._refresh_groups):
+                changed |= await refresh()
+        finally:  # what was read before the trouble is no news in the next round
+            if changed:
+                self._changed()
 
     async def look_for_groups(self) -> bool:
         """Whether LeaderWorkerSet has come, or gone, since the last look. Raises ApiError."""
@@ -73,12 +76,12 @@ class Surroundings:
 
     async def _refresh_nodes(self) -> bool:
         try:
-            raws, _ = await self._cluster.list("Node", None)
+            raws, version = await self._cluster.list("Node", None)
         except ApiError as error:
-            if error.status not in _NOT_ALLOWED:
+            if error.status not in NOT_ALLOWED:
                 raise
             return self.nodes.forbid()
-        return self.nodes.replace(raws)
+        return self.nodes.replace(raws, version)
 
     async def _refresh_tables(self) -> bool:
         if not self._namespace:
@@ -86,14 +89,14 @@ class Surroundings:
         try:
             found = await self._cluster.get("ConfigMap", self._namespace, COMPATIBILITY_CONFIG_MAP)
         except ApiError as error:
-            if error.status not in _NOT_ALLOWED:
+            if error.status not in NOT_ALLOWED:
                 raise
             found = None
         rows = dict((found or {}).get("data") or {})
         if rows == self._rows:
             return False
         self._rows = rows
-        self._tables, self._tables_error = _read(rows)
+        self._tables, self._tables_error = read_tables(rows)
         if self._tables_error:
             logger.warning(
                 "ConfigMap %s/%s is ignored: %s", self._namespace, COMPATIBILITY_CONFIG_MAP, self._tables_error
@@ -101,7 +104,7 @@ class Surroundings:
         return True
 
 
-def _read(rows: Mapping[str, str]) -> tuple[Tables, str]:
+def read_tables(rows: Mapping[str, str]) -> tuple[Tables, str]:
     """The built-in tables with these rows before them; rows with any fault are ignored as a whole, since half of them
     could say the opposite of what was meant."""
     try:

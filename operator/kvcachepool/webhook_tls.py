@@ -142,6 +142,8 @@ class WebhookTls:
                 await self.once()
             except (ApiError, CertificateError) as error:
                 logger.warning("the webhook's certificate could not be looked after: %s", error)
+            except Exception:
+                logger.exception("the webhook's certificate could not be looked after")
 
     async def once(self) -> None:
         """One look. Raises ApiError or CertificateError."""

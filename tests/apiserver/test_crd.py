@@ -166,7 +166,7 @@ def test_a_scaled_pool_keeps_its_replicas_when_its_manifest_names_none(kubectl: 
 def test_engines_become_groups_only_while_there_are_none(kubectl: Kubectl, namespace: str) -> None:
     """A Deployment and a LeaderWorkerSet of one name would want the same devices."""
     spread = {"schema": {"parallelism": {"tensor": 2}}}
-    kubectl.run("create", "-f", "-", data=yaml.safe_dump(pool("spread", namespace, spec=spread)))
+    kubectl.run("create", "-f", "-", data=yaml.safe_dump(pool("spread", namespace, **spread)))
 
     def patch(**engines: int) -> str:
         return refusal(
@@ -176,7 +176,7 @@ def test_engines_become_groups_only_while_there_are_none(kubectl: Kubectl, names
 
     message = patch(nodesPerEngine=2)
     assert "spec.engines.nodesPerEngine" in message
-    assert "only while spec.engines.replicas is 0" in message
+    assert "only while engines.replicas is 0" in message
     assert "found 2, was 1" in message
     assert "only while" in patch(nodesPerEngine=2, replicas=0), "first to 0, then the other"
     where = ("patch", "kvpool", "spread", f"--namespace={namespace}", "--type=merge", "-p")

@@ -107,6 +107,54 @@ def test_it_runs_where_the_pools_may_and_a_new_configuration_restarts_it() -> No
     )
 
 
+def node_terms(*terms: Any) -> dict[str, Any]:
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
+
+
+def expression(**requirement: Any) -> dict[str, Any]:
+    return {"affinity": node_terms({"matchExpressions": [requirement]})}
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ({"affinity": node_terms({"matchExpressions": 5})}, "matchExpressions in scheduling: found 5, expected a list"),
+        ({"affinity": node_terms(5)}, "nodeSelectorTerms[0] in scheduling: found 5, expected an object"),
+        ({"affinity": node_terms()}, "nodeSelectorTerms in scheduling: found none, expected at least one term"),
+        ({"affinity": {"nodeAffinity": "x"}}, "affinity.nodeAffinity in scheduling: found 'x', expected an object"),
+        (
+            expression(key="k", operator="in", values=["v"]),
+            "operator in scheduling: found 'in', expected one of In, NotIn",
+        ),
+        (expression(key="k", operator="In"), "values in scheduling: found none, expected at least one value"),
+        (
+            expression(key="k", operator="In", values=["a b"]),
+            "values in scheduling: found 'a b', expected the value of",
+        ),
+        (expression(key="a b", operator="Exists"), "key in scheduling: found 'a b', expected the key of a label"),
+        (
+            {"nodeSelector": {"a b": "c"}},
+            "nodeSelector in scheduling: found the key 'a b', expected the key of a label",
+        ),
+    ],
+)
+def test_a_place_that_the_api_server_would_refuse_is_its_own_pools_trouble_only(bad: dict[str, Any], told: str) -> None:
+    """The DaemonSet of all pools would be refused for it."""
+    broken = rdma("a", "rdma/hca_b", scheduling=bad)
+    plan = wishes([broken, rdma("b", scheduling={"nodeSelector": {"zone": "a"}})])
+    assert [wish.pool[1] for wish in plan.wishes] == ["b"]
+    assert told in plan.conflicts["team-a", "a"]
+    kept = rendered(broken, rdma("b", scheduling={"nodeSelector": {"zone": "a"}}))
+    assert kept == rendered(rdma("b", scheduling={"nodeSelector": {"zone": "a"}}))
+
+
+@pytest.mark.parametrize("nothing", [{}, {"matchExpressions": []}, {"matchFields": None}])
+def test_terms_that_hold_for_no_node_stay_so_and_are_a_list_that_the_api_server_takes(nothing: Any) -> None:
+    place = {"nodeSelector": {"zone": "a"}, "affinity": node_terms(nothing)}
+    affinity = rendered(rdma("a", scheduling=place))["DaemonSet"]["spec"]["template"]["spec"]["affinity"]
+    assert affinity == node_terms({})
+
+
 class FakeCluster:
     """Keeps what is applied; counts calls."""
 

@@ -100,42 +100,6 @@ def test_a_node_without_driver_labels_is_no_reason_to_refuse() -> None:
     assert image(planned(None, node("a", driver=""))).endswith("0.33.0-cu13")
 
 
-def test_engines_ask_for_nodes_whose_driver_runs_the_build_by_either_label_or_none() -> None:
-    spec = engine(planned(None, node("a")))["spec"]["template"]["spec"]
-    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    tests = [[(e["key"], e["operator"], e.get("values")) for e in term["matchExpressions"]] for term in terms]
-    product = ("nvidia.com/gpu.product", "In", [H100])
-    assert tests == [
-        [product, ("nvidia.com/cuda.driver-version.major", "Gt", ["579"])],
-        [product, ("nvidia.com/cuda.driver.major", "Gt", ["579"])],
-        [
-            product,
-            ("nvidia.com/cuda.driver-version.major", "DoesNotExist", None),
-            ("nvidia.com/cuda.driver.major", "DoesNotExist", None),
-        ],
-    ]
-
-
-def test_what_the_user_requires_of_nodes_holds_in_every_term() -> None:
-    zones = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [z]}]} for z in ("a", "b")]
-    preferred = [{"weight": 1, "preference": zones[0]}]
-    affinity = {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": zones},
-            "preferredDuringSchedulingIgnoredDuringExecution": preferred,
-        },
-        "podAntiAffinity": {"x": "y"},
-    }
-    there = node("a", labels={"zone": "b"})
-    spec = engine(planned({"engines": {"scheduling": {"affinity": affinity}}}, there))["spec"]["template"]["spec"]
-    found = spec["affinity"]["nodeAffinity"]
-    terms = found["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-    assert [t["matchExpressions"][0]["values"] for t in terms] == [["a"], ["a"], ["a"], ["b"], ["b"], ["b"]]
-    assert all(len(t["matchExpressions"]) > 1 for t in terms)
-    assert found["preferredDuringSchedulingIgnoredDuringExecution"] == preferred
-    assert spec["affinity"]["podAntiAffinity"] == {"x": "y"}
-
-
 def test_forward_compatibility_is_opt_in_and_for_data_centre_gpus() -> None:
     old = node("a", product=A100, driver="550.54")
     asked = {"cuda": {"version": "13"}, "engines": {"gpu": {"product": A100}}}

@@ -179,6 +179,14 @@ def test_version_skew(image: Image) -> None:
     image.fails("VersionSkew", "0.3.13.post1", "spec.backend.mooncake.version is 0.3.14", mooncake="0.3.14")
 
 
+def test_a_local_part_of_a_version_is_no_skew_on_either_side(image: Image) -> None:
+    image.remove("mooncake-transfer-engine-cuda13")
+    image.wheel("mooncake-transfer-engine-cuda13", "0.3.13.post1+g1a2b3c4")
+    assert image.run(engine="0.33.0+cu129")["ok"]
+    image.fails("VersionSkew", "vllm 0.33.0", engine="0.34.0+cu130")
+    image.fails("VersionSkew", "0.3.13.post1+g1a2b3c4", mooncake="0.3.14")
+
+
 def test_an_engine_without_the_connector(image: Image) -> None:
     image.connectors("OffloadingConnector")
     image.fails("ConnectorMissing", CONNECTOR)

@@ -1,10 +1,11 @@
 """Order and decisions of a pass, with parts that only note that they were called."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from kvcachepool.api import PoolStatus
+from kvcachepool.api import Condition, PoolStatus
 from kvcachepool.api.parse import parse_pool
 from kvcachepool.children import Outcome
 from kvcachepool.cluster import ApiError, NotLeaderError
@@ -54,6 +55,7 @@ class Rig:
             announce=lambda _pool, _plan: None,
             status=status,
             invalid_status=lambda *_: self.calls.append("refuse") or self.status,
+            failed_status=self.failed,
             transitions=lambda _before, _after: [SimpleNamespace(type="Normal", reason="R", message="m")],
             pod_transitions=lambda *_: [],
             verify=lambda *_: self.calls.append("verify"),
@@ -73,6 +75,11 @@ class Rig:
             metrics=Metrics(),
             resync_seconds=30.0,
         )
+
+    def failed(self, before, generation, error, _now):
+        self.calls.append("fail")
+        told = Condition(type="Accepted", status="False", reason="InternalError", message=str(error))
+        return before.model_copy(update={"conditions": [told], "replicas": before.replicas})
 
     def put(self, written):
         self.raw = written
@@ -222,3 +229,89 @@ async def test_a_pool_that_goes_is_forgotten(raw):
     rig.raw = raw
     assert await rig.reconciler.run(KEY) is None
     assert rig.calls == ["forget"]
+
+
+def unforeseen(*_):
+    raise TypeError("'int' object is not iterable")
+
+
+async def unforeseen_later(*_):
+    unforeseen()
+
+
+BROKEN = {
+    "parse": unforeseen,
+    "observe": unforeseen_later,
+    "plan": unforeseen,
+    "announce": unforeseen,
+    "status": unforeseen,
+}
+
+
+@pytest.mark.parametrize("step", BROKEN)
+async def test_what_nobody_thought_of_is_shown_once_and_the_rest_of_the_status_stays(step):
+    rig = Rig(RAW | {"status": PoolStatus(replicas=2).dump()})
+    rig.reconciler._steps = replace(rig.reconciler._steps, **{step: BROKEN[step]})
+    with pytest.raises(TypeError, match="'int' object"):
+        await rig.reconciler.run(KEY)
+    assert rig.calls[-3:] == ["fail", "write status", "event"]
+    assert rig.raw["status"]["conditions"][0]["reason"] == "InternalError"
+    assert rig.raw["status"]["replicas"] == 2
+    rig.calls.clear()
+    with pytest.raises(TypeError, match="'int' object"):
+        await rig.reconciler.run(KEY)
+    assert rig.calls[-1] == "fail", "the same is not written again"
+
+
+async def test_what_was_written_during_the_failed_pass_stays():
+    """The schema that was announced: pods may have it by now."""
+    rig = Rig()
+    announced = PoolStatus(label="demo")
+    rig.reconciler._steps = replace(rig.reconciler._steps, announce=lambda *_: announced, status=unforeseen)
+    with pytest.raises(TypeError):
+        await rig.reconciler.run(KEY)
+    assert rig.raw["status"]["label"] == "demo"
+
+
+@pytest.mark.parametrize("error", [ApiError(503, "away"), NotLeaderError("no lease")])
+async def test_expected_trouble_is_no_internal_error(error):
+    async def observe(_pool):
+        raise error
+
+    rig = Rig()
+    rig.reconciler._steps = replace(rig.reconciler._steps, observe=observe)
+    with pytest.raises(BackoffError):
+        await rig.reconciler.run(KEY)
+    assert rig.calls == []
+
+
+@pytest.mark.parametrize("second", [ApiError(503, "away"), NotLeaderError("no lease"), ValueError("no status")])
+async def test_a_failure_that_cannot_be_shown_is_raised_all_the_same(second):
+    rig = Rig()
+    rig.write_error = second
+    rig.reconciler._steps = replace(rig.reconciler._steps, plan=unforeseen)
+    with pytest.raises(TypeError, match="'int' object"):
+        await rig.reconciler.run(KEY)
+    assert rig.calls == ["observe", "fail"]
+
+
+async def test_what_fails_after_the_status_is_written_says_nothing_against_it():
+    """It would be written twice in every pass."""
+    rig = Rig()
+    rig.reconciler._steps = replace(rig.reconciler._steps, verify=unforeseen)
+    with pytest.raises(TypeError):
+        await rig.reconciler.run(KEY)
+    assert rig.calls[-2:] == ["write status", "event"]
+
+
+async def test_no_word_about_a_pool_that_has_gone_meanwhile():
+    rig = Rig()
+
+    async def observe(_pool):
+        rig.raw = None
+        unforeseen()
+
+    rig.reconciler._steps = replace(rig.reconciler._steps, observe=observe)
+    with pytest.raises(TypeError):
+        await rig.reconciler.run(KEY)
+    assert rig.calls == []

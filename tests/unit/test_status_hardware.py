@@ -1,13 +1,14 @@
 """HardwareMatched, as it reads."""
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kvcachepool.compat.tables import BUILT_IN, parse_tables
-from kvcachepool.constants import ENGINE
+from kvcachepool.constants import ANNOTATION_PRODUCT, ENGINE
 from tests.nodes import H100, L4, node
 from tests.pools import pool
 from tests.status_scenes import Case, both, container, gone, healthy, seen
@@ -25,6 +26,15 @@ knownBad:
 def nodes(*given: Any) -> Any:
     """A new pool on these nodes: no engine is there yet."""
     return both(gone(ENGINE), seen(nodes=given))
+
+
+def unbound(_: Any) -> Any:
+    """Engines that were made before their nodes had labels."""
+    observed = healthy(pool())
+    children = deepcopy(dict(observed.children))
+    for child in children.values():
+        child["metadata"].get("annotations", {}).pop(ANNOTATION_PRODUCT, None)
+    return replace(observed, children=children, nodes=(node("a"), node("b", product=L4)))
 
 
 CASES = [
@@ -153,7 +163,10 @@ CASES = [
         "HardwareMatched",
         "NoCompatibleDriver",
         nodes(node("a", labels={"nvidia.com/gpu.compute.major": "7", "nvidia.com/gpu.compute.minor": "0"})),
-        ("1 node: compute capability below 7.5, which CUDA 13 needs (found 7.0",),
+        (
+            "1 node: compute capability below 7.5, which CUDA 13 needs (found 7.0",
+            "Use nodes with newer GPUs, or choose CUDA 12 (spec.cuda.version). No engine is made.",
+        ),
         {"cuda": {"version": "13"}},
         id="an old GPU",
     ),
@@ -161,16 +174,63 @@ CASES = [
         "HardwareMatched",
         "NoCompatibleDriver",
         nodes(node("a", driver="550.54"), node("b", driver="535.104", old_labels=True), node("c", gpus=0)),
-        ("2 nodes: driver below 580, which CUDA 13 needs (found 535.104, 550.54)",),
+        (
+            "2 nodes: driver below 580, which CUDA 13 needs (found 535.104, 550.54)",
+            "Update the driver to 580 or newer, or choose CUDA 12 (spec.cuda.version), or set "
+            "spec.cuda.allowForwardCompat, if the image holds the cuda-compat package. No engine is made.",
+        ),
         {"cuda": {"version": "13"}},
+    ),
+    Case(
+        "HardwareMatched",
+        "NoCompatibleDriver",
+        nodes(node("a", driver="550.54", product="NVIDIA-GeForce-RTX-4090")),
+        ("Update the driver to 580 or newer, or use an image for CUDA 12 (spec.engines.image). No",),
+        {"engines": {"image": "vllm/vllm-openai:v0.33.0"}},
+        id="an image for older drivers",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoCompatibleDriver",
+        nodes(node("a", driver="470.82")),
+        ("driver below 525, which CUDA 12 needs (found 470.82). Update the driver to 525 or newer. No",),
+        id="nothing else helps",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoCompatibleDriver",
+        nodes(node("a", driver="550.54")),
+        ("or choose CUDA 12 (spec.engines.version), or",),
+        {"engines": {"version": "0.33.0+cu130"}},
+        id="the version asks for it",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoCompatibleDriver",
+        nodes(node("a", driver="", labels={"nvidia.com/cuda.driver.major": "unknown"})),
+        ("1 node: driver below 580, which CUDA 13 needs (found nvidia.com/cuda.driver.major=unknown)",),
+        {"cuda": {"version": "13"}},
+        id="no number",
     ),
     Case(
         "HardwareMatched",
         "NoRDMANodes",
         nodes(node("a", offers={"rdma/hca_a": "63"}), node("b")),
-        ("2 nodes: fewer rdma/hca_b than 1 (found none, only rdma/hca_a)",),
+        (
+            "2 nodes: fewer rdma/hca_b than 1 (found none, only rdma/hca_a)",
+            "A device plugin must offer rdma/hca_b: correct spec.transport.rdma.resourceName, or run one that does "
+            "(spec.transport.rdma.devicePlugin",
+        ),
         RDMA,
         id="aibrix#1012",
+    ),
+    Case(
+        "HardwareMatched",
+        "NoRDMANodes",
+        nodes(node("a", offers={"rdma/hca_b": "1"}), node("b")),
+        ("fewer rdma/hca_b than 2 (found 1, none)", "Lower spec.transport.rdma.count, or offer more on a node."),
+        {"transport": {"protocol": "RDMA", "rdma": {"resourceName": "rdma/hca_b", "count": 2}}},
+        id="too few of it",
     ),
     Case(
         "HardwareMatched",
@@ -189,7 +249,26 @@ CASES = [
         "HardwareMatched",
         "HeterogeneousGPUs",
         nodes(node("a"), node("b"), node("c", product=L4)),
-        (f"{H100} (2 nodes), {L4} (1 node)", "spec.engines.gpu.product", "spec.schema.attentionBackend"),
+        (
+            f"{H100} (2 nodes), {L4} (1 node)",
+            "spec.engines.gpu.product",
+            "spec.schema.attentionBackend. No engine is made or changed.",
+        ),
+    ),
+    Case(
+        "HardwareMatched",
+        "HeterogeneousGPUs",
+        unbound,
+        (f"{H100} (1 node), {L4} (1 node)", "Engines that run stay."),
+        id="engines run on either",
+    ),
+    Case(
+        "EnginesReady",
+        "WaitingForNodes",
+        unbound,
+        ("Engines stay as they are: nodes that fit the changed ones have different GPUs.",),
+        {"engines": {"shmSize": "4Gi"}},
+        id="a change on either",
     ),
     Case(
         "HardwareMatched",

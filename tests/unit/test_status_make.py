@@ -4,13 +4,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from kvcachepool.api import PoolStatus
 from kvcachepool.api.crd import crd
 from kvcachepool.constants import ENGINE, MASTER
 from kvcachepool.findings import Finding
 from kvcachepool.plan import make_plan
 from kvcachepool.settings import Settings
-from kvcachepool.status import invalid_status, make_status
+from kvcachepool.status import failed_status, invalid_status, make_status, transitions
 from kvcachepool.status.reasons import CONDITIONS, NEEDED
 from tests.pools import NATIVE
 from tests.status_scenes import NOW, Case, both, container, gone, healthy, master, probed, seen
@@ -118,6 +120,62 @@ def test_a_spec_that_cannot_be_parsed_from_the_start() -> None:
     status = invalid_status(PoolStatus(), 1, REFUSAL[:1], NOW)
     assert [c.type for c in status.conditions] == TYPES
     assert status.dump()["observedGeneration"] == 1
+
+
+def test_a_pass_that_failed_changes_accepted_and_ready_only() -> None:
+    before = again(Case("Ready", "x", master(reachable=False, error="timed out")), WELL.status())
+    error = TypeError("'int' object is not iterable\nand more")
+    status = failed_status(before, 7, error, LATER + timedelta(hours=1))
+    accepted, ready = status.condition("Accepted"), status.condition("Ready")
+    assert accepted is not None
+    assert ready is not None
+    assert (accepted.status, accepted.reason, accepted.observed_generation) == ("False", "InternalError", 7)
+    assert "in its pass over this pool: TypeError: 'int' object is not iterable. What runs" in accepted.message
+    assert (ready.status, ready.reason, ready.message) == ("False", "InternalError", f"Accepted: {accepted.message}")
+    assert accepted.last_transition_time == ready.last_transition_time == "2026-03-01T14:00:00Z"
+    kept = [kind for kind in TYPES if kind not in ("Accepted", "Ready")]
+    assert [c.type for c in status.conditions] == TYPES
+    assert [status.condition(kind) for kind in kept] == [before.condition(kind) for kind in kept]
+    assert status.model_copy(update={"conditions": before.conditions}) == before
+    assert failed_status(status, 7, error, LATER + timedelta(hours=2)).dump() == status.dump(), "written once"
+    assert [(event.type, event.reason) for event in transitions(before, status)] == [("Warning", "InternalError")]
+    assert again(WELL, status).condition("Accepted") == replace_time(WELL.status().condition("Accepted"), LATER)
+
+
+def replace_time(condition: Any, when: Any) -> Any:
+    return condition.model_copy(update={"last_transition_time": when.strftime("%Y-%m-%dT%H:%M:%SZ")})
+
+
+def test_a_first_pass_that_failed_has_all_conditions() -> None:
+    status = failed_status(PoolStatus(), 1, RuntimeError(), NOW)
+    assert states(status) == dict.fromkeys(TYPES, "Unknown") | {"Accepted": "False", "Ready": "False"}
+    assert all(c.reason and c.message and c.last_transition_time for c in status.conditions)
+    assert [event.reason for event in transitions(PoolStatus(), status)] == ["InternalError"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("invalid literal for int() with base 10: 'hunter2'"), "ValueError: invalid literal for int() with base 10: '…'."),
+        (KeyError("hunter2"), "KeyError: '…'."),
+        (KeyError("it's hunter2"), "KeyError: '…'."),
+        (RuntimeError("token=hunter2hunter2"), "RuntimeError: token=***."),
+        (RuntimeError("at 0x7f00deadbeef"), "RuntimeError: at 0x…"),
+        (AttributeError("'list' object has no attribute 'get'"), "AttributeError: 'list' object has no attribute 'get'."),
+        (AssertionError(), "AssertionError."),
+    ],
+)  # fmt: skip
+def test_an_error_is_told_without_what_may_be_a_secret_and_the_same_each_time(error: Exception, told: str) -> None:
+    found = failed_status(PoolStatus(), 1, error, NOW).condition("Accepted")
+    assert found is not None
+    assert f"in its pass over this pool: {told} What runs is left" in found.message
+    assert "hunter2" not in found.message
+
+
+def test_an_error_of_any_length_is_cut() -> None:
+    found = failed_status(PoolStatus(), 1, RuntimeError("x" * 10_000), NOW).condition("Accepted")
+    assert found is not None
+    assert len(found.message) < 700
 
 
 def test_what_is_written_is_read_back() -> None:

@@ -33,7 +33,8 @@ STATUS = Path(reference.__file__).parent
 
 def test_every_reason_is_produced_by_a_case() -> None:
     table = {(info.type, reason.name) for info in CONDITIONS for reason in info.reasons}
-    assert {(case.condition, case.reason) for case in CASES} == table
+    of_the_pass_itself = {("Accepted", "InternalError")}  # see test_status_make
+    assert {(case.condition, case.reason) for case in CASES} | of_the_pass_itself == table
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -31,7 +31,7 @@ def names(cache: NodeCache) -> list[str] | None:
 
 def test_a_heartbeat_is_no_news() -> None:
     cache = NodeCache()
-    assert cache.replace([at(1, raw_node("a"))])
+    assert cache.replace([at(1, raw_node("a"))], "1")
     beat = at(2, raw_node("a"))
     beat["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-11-29T00:00:00Z"
     beat["status"]["images"] = [{"names": ["x"]}]
@@ -45,17 +45,40 @@ def test_a_heartbeat_is_no_news() -> None:
 def test_nodes_come_and_go() -> None:
     cache = NodeCache()
     assert names(cache) is None
-    assert cache.replace([])
+    assert cache.replace([], "0")
     assert names(cache) == []
     assert cache.event("ADDED", at(1, raw_node("b"), "ub"))
     assert cache.event("ADDED", at(2, raw_node("a"), "ua"))
     assert names(cache) == ["a", "b"]
     assert cache.event("DELETED", at(3, raw_node("b"), "ub"))
     assert not cache.event("DELETED", at(3, raw_node("b"), "ub"))
-    assert not cache.replace([at(2, raw_node("a"), "ua"), at(1, raw_node("b"), "ub")]), "that list was on its way"
+    assert not cache.replace([at(2, raw_node("a"), "ua"), at(1, raw_node("b"), "ub")], "2"), "that list was on its way"
     assert names(cache) == ["a"]
-    assert cache.replace([])
+    assert cache.replace([], "4")
     assert names(cache) == []
+
+
+def test_a_node_that_came_after_the_list_was_taken_stays() -> None:
+    cache = NodeCache()
+    cache.replace([at(1, raw_node("a"), "ua")], "1")
+    cache.event("ADDED", at(5, raw_node("b"), "ub"))
+    assert not cache.replace([at(1, raw_node("a"), "ua")], "4"), "that list was on its way"
+    assert names(cache) == ["a", "b"]
+    assert cache.replace([at(1, raw_node("a"), "ua")], "5")
+    assert names(cache) == ["a"]
+
+
+def test_after_nodes_could_not_be_read_one_of_them_is_not_the_cluster() -> None:
+    cache = NodeCache()
+    cache.replace([at(1, raw_node("a"), "ua"), at(2, raw_node("b"), "ub")], "2")
+    assert cache.forbid()
+    assert not cache.event("MODIFIED", at(3, raw_node("a", cordoned=True), "ua"))
+    assert not cache.event("DELETED", at(4, raw_node("b"), "ub"))
+    assert not cache.forbid()
+    assert not cache.event("ADDED", at(7, raw_node("c"), "uc"))
+    assert names(cache) is None
+    assert cache.replace([at(3, raw_node("a", cordoned=True), "ua")], "6")
+    assert names(cache) == ["a", "c"]
 
 
 class FakeCluster:
@@ -140,6 +163,20 @@ async def test_other_trouble_is_raised_and_leaves_what_is_known(
     seen = around.seen_by(Observed())
     assert seen.nodes is not None
     assert seen.tables.cuda(14) is not None
+
+
+async def test_what_was_read_before_the_trouble_is_told(
+    cluster: FakeCluster, around: Surroundings, news: list[int]
+) -> None:
+    """It is no change any more in the next round."""
+    await around.refresh()
+    cluster.nodes, cluster.rows = [raw_node("b")], 503
+    with pytest.raises(ApiError):
+        await around.refresh()
+    assert len(news) == 2
+    with pytest.raises(ApiError):
+        await around.refresh()
+    assert len(news) == 2
 
 
 async def test_rows_with_a_fault_are_ignored_as_a_whole_and_told(cluster: FakeCluster, around: Surroundings) -> None:

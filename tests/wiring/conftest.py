@@ -18,6 +18,7 @@ from kvcachepool.facts import Observed
 from kvcachepool.findings import Finding
 from kvcachepool.plan_types import Plan
 from kvcachepool.reconcile import Steps
+from kvcachepool.status import failed_status
 from tests.wiring.fake_api import FakeApi
 
 
@@ -123,6 +124,7 @@ STEPS = Steps(
     announce=lambda _pool, _plan: None,
     status=status,
     invalid_status=invalid,
+    failed_status=failed_status,
     transitions=transitions,
     pod_transitions=lambda _before, _after, _plan: (),
     verify=lambda _pool, _status, _observed, _changed: None,

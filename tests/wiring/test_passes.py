@@ -272,6 +272,25 @@ async def test_nothing_is_pruned_after_a_failed_apply(api, client):
     assert ("configmaps", "ns", "demo-old") in api.objects
 
 
+async def test_a_pass_that_fails_unforeseen_is_shown_once_and_cleared_by_the_next_good_one(api, client):
+    rig = Rig(api, client)
+    api.put(pool())
+    await rig.run()
+    before = api.objects["kvcachepools", "ns", "demo"]["status"]
+    plan, rig.reconciler._steps = rig.reconciler._steps, steps(plan=lambda *_: {}["hunter2"])
+    for _ in range(3):
+        with pytest.raises(KeyError):
+            await rig.run()
+    status = api.objects["kvcachepools", "ns", "demo"]["status"]
+    accepted, ready = (next(c for c in status["conditions"] if c["type"] == kind) for kind in ("Accepted", "Ready"))
+    assert (accepted["status"], accepted["reason"], ready["reason"]) == ("False", "InternalError", "InternalError")
+    assert "KeyError: '…'" in accepted["message"]
+    assert [path for _, path in api.writes()].count(f"{BASE}/status") == 2
+    rig.reconciler._steps = plan
+    await rig.run()
+    assert api.objects["kvcachepools", "ns", "demo"]["status"] == before
+
+
 async def test_without_the_lease_no_write_is_sent(api, client):
     rig = Rig(api, client)
     rig.cluster._write_seconds_left = lambda: 0.0

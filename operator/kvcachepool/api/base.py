@@ -1,11 +1,13 @@
 """What all API models share: camelCase, no unknown fields, frozen; sizes and names."""
 
+import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from kvcachepool.api.rules import Matching, Quantity
+from kvcachepool.quantity import parse_amount
 
 
 class ApiModel(BaseModel):
@@ -36,13 +38,25 @@ Size = Annotated[str, Quantity()]
 """A Kubernetes quantity of bytes, kept as written; `quantity.parse_bytes` gives the number."""
 
 _NUMBER = r"(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
-_ANY_QUANTITY = rf"^{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE]{_NUMBER}))?$"
-"""As the API server checks a pod's resources (k8s.io/apimachinery, resource.Quantity)."""
+_ANY_QUANTITY = rf"^{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{{1,3}}))?$"
+"""As the API server checks a pod's resources (k8s.io/apimachinery, resource.Quantity); exponents are whole numbers."""
+
+
+def _quantity(value: str) -> str:
+    expected = ValueError(f"found {value[:64]!r}, expected a quantity such as 500m, 2 or 1Gi")
+    if not re.fullmatch(_ANY_QUANTITY, value):
+        raise expected
+    try:
+        parse_amount(value)
+    except ValueError as error:  # longer than anybody writes
+        raise expected from error
+    return value
+
 
 ResourceValue = Annotated[
     str,
     BeforeValidator(lambda v: str(v) if isinstance(v, int | float) and not isinstance(v, bool) else v),
-    Field(pattern=_ANY_QUANTITY),
+    AfterValidator(_quantity),
     WithJsonSchema(
         {
             "anyOf": [{"type": "integer"}, {"type": "string"}],

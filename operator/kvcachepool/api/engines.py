@@ -2,11 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
 from kvcachepool.api.base import ApiModel, DeviceResource, Size, map_list
 from kvcachepool.api.pods import EnvVar, ImageRef, PodIdentity, PullPolicy, Resources, Scheduling
-from kvcachepool.api.rules import Matching, Rule, rules
+from kvcachepool.api.rules import Matching
 from kvcachepool.compat.pins import PINS
 
 Product = Annotated[
@@ -32,28 +32,16 @@ class Gpu(ApiModel):
 class Engines(ApiModel):
     """Engine pods. Each asks for as many devices as one engine has ranks."""
 
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            # Deployment and LeaderWorkerSet have one name, and the second would wait for the devices of the first
-            Rule(
-                "(self.nodesPerEngine > 1) == (oldSelf.nodesPerEngine > 1)"
-                " || (self.replicas == 0 && oldSelf.replicas == 0)",
-                "may go from one to more, or back, only while spec.engines.replicas is 0: it makes engines of another"
-                " kind. Scale to 0 first, or make another pool",
-                ("%d, was %d", "self.nodesPerEngine", "oldSelf.nodesPerEngine"),
-                field=".nodesPerEngine",
-            )
-        )
-    )
-
     replicas: Annotated[int, Field(ge=0, le=1000)] = 2
     """How many engines; also set by the scale subresource."""
     version: Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+\.[0-9]+([.a-z0-9+-]*)$", max_length=32)] = (
         PINS.engine_version
     )
-    """vLLM version inside the image; part of the cache schema."""
+    """vLLM version inside the image; part of the cache schema. A local part (`+cu129`) is not compared with images;
+    it asks for that CUDA where spec.cuda.version leaves it open."""
     image: ImageRef | None = None
-    """Engine image; the operator's own build for version and CUDA when left out."""
+    """Engine image; the operator's own build for version and CUDA when left out. There is none for GPUs that are not
+    NVIDIA's."""
     image_pull_policy: PullPolicy | None = None
     """When nodes fetch the image; Kubernetes' own default when left out."""
     env: list[EnvVar] = Field(default_factory=list, max_length=128, json_schema_extra=map_list("name"))

@@ -32,14 +32,14 @@ class Invalid:
 def parse_pool(raw: Mapping[str, Any]) -> KVCachePool | Invalid:
     """Never raises for anything a user can write in spec or an older operator wrote in status."""
     metadata = Metadata.model_validate(raw["metadata"])
-    status = _status(raw.get("status"))
+    status = parse_status(raw.get("status"))
     try:
         return KVCachePool.model_validate({"metadata": metadata, "spec": raw.get("spec") or {}, "status": status})
     except ValidationError as error:
         return Invalid(metadata, status, _findings(error))
 
 
-def _status(raw: Any) -> PoolStatus:
+def parse_status(raw: Any) -> PoolStatus:
     """An unreadable status is of no use to anybody; it is made anew from what is seen."""
     try:
         return PoolStatus.model_validate(raw or {})

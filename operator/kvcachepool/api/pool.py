@@ -91,6 +91,15 @@ class PoolSpec(ApiModel):
                 "engines.nodesPerEngine must divide the ranks of an engine, tensor × pipeline × prefillContext",
                 field=".engines.nodesPerEngine",
             ),
+            # Deployment and LeaderWorkerSet have one name, and the second would wait for the devices of the first
+            Rule(
+                "(self.engines.nodesPerEngine > 1) == (oldSelf.engines.nodesPerEngine > 1)"
+                " || (self.engines.replicas == 0 && oldSelf.engines.replicas == 0)",
+                "engines.nodesPerEngine may go from one to more, or back, only while engines.replicas is 0: it makes "
+                "engines of another kind. Scale to 0 first, or make another pool",
+                ("%d, was %d", "self.engines.nodesPerEngine", "oldSelf.engines.nodesPerEngine"),
+                field=".engines.nodesPerEngine",
+            ),
             Rule(
                 "!self.cuda.allowForwardCompat || has(self.engines.gpu.product)",
                 "engines.gpu.product is required with allowForwardCompat, which works on data-centre GPUs only",

@@ -10,7 +10,7 @@ from kvcachepool.findings import Finding
 from kvcachepool.quantity import format_bytes, parse_amount, parse_bytes
 
 _PREFIX: Final = "hugepages-"
-_NAME: Final = re.compile(r"^hugepages-[0-9]+(Ki|Mi|Gi)$")
+_NAME: Final = re.compile(r"hugepages-[1-9][0-9]{0,9}(Ki|Mi|Gi)")
 
 
 def check_hugepages(pool: KVCachePool) -> Iterable[Finding]:
@@ -28,7 +28,7 @@ def check_hugepages(pool: KVCachePool) -> Iterable[Finding]:
 def _check(path: str, name: str, given: Resources) -> Iterable[Finding]:
     values = [values[name] for values in (given.requests, given.limits) if name in values]
     field = f"{path}.{'limits' if name in given.limits else 'requests'}.{name}"
-    if not _NAME.match(name):
+    if not _NAME.fullmatch(name):
         yield Finding("InvalidSpec", f"{field}: found {name}, expected a page size such as hugepages-2Mi", field)
         return
     amounts = {parse_amount(value) for value in values}

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kvcachepool.api.pods import Resources
 from kvcachepool.findings import Finding
-from kvcachepool.quantity import format_bytes, parse_bytes
+from kvcachepool.quantity import format_bytes, parse_amount
 from kvcachepool.render.memory import MemoryNeed
 
 
@@ -15,12 +15,10 @@ def check_limit(path: str, given: Resources, need: MemoryNeed) -> Iterable[Findi
         if text is None:
             continue
         field = f"{path}.{kind}.memory"
-        try:
-            value = parse_bytes(text)
-        except ValueError as error:
-            yield Finding("InvalidSpec", f"{field}: {error}", field)
-            continue
-        if kind == "limits" and value < need.total:
+        value = parse_amount(text)
+        if value < 0:
+            yield Finding("InvalidSpec", f"{field}: found {text}, expected a size of at least 0 such as 80Gi", field)
+        elif kind == "limits" and value < need.total:
             yield Finding(
                 "InvalidSpec",
                 f"{field}: found {text}, expected at least {format_bytes(need.total)}: {need}",

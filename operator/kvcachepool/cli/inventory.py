@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from kvcachepool.cluster import Cluster
+    from kvcachepool.compat.tables import Tables
     from kvcachepool.inventory import Row
 
 
@@ -18,14 +20,14 @@ def inventory(output: str, namespace: str | None, no_pools: bool) -> None:
     """Print GPUs, drivers, CUDA, RDMA and memory of every node, and for each pool whether the node fits or why not.
 
     Uses the kubeconfig, or the pod's service account in a cluster. The cluster's own compatibility rows count when they
-    can be read (KVCP_LEASE_NAMESPACE names the operator's namespace). Exit code 1 when the cluster cannot be read.
+    can be read and have no fault, as for the operator (KVCP_LEASE_NAMESPACE names its namespace). Exit code 1 when the
+    cluster cannot be read.
     """
     from kvcachepool.cluster import ApiError
-    from kvcachepool.compat.tables import TableError
 
     try:
         rows = asyncio.run(_rows(namespace, pools=not no_pools))
-    except (ApiError, TableError, OSError) as error:
+    except (ApiError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if output == "json":
         click.echo(json.dumps([row.dump() for row in rows], indent=2))
@@ -36,10 +38,8 @@ def inventory(output: str, namespace: str | None, no_pools: bool) -> None:
 async def _rows(namespace: str | None, *, pools: bool) -> "list[Row]":
     from kvcachepool import constants
     from kvcachepool.cluster import ApiError, Cluster, connect
-    from kvcachepool.compat.tables import BUILT_IN, parse_tables
     from kvcachepool.inventory import inventory as rows_of
     from kvcachepool.observe.nodes import node_facts
-    from kvcachepool.settings import Settings
 
     try:
         client = await connect()
@@ -49,13 +49,30 @@ async def _rows(namespace: str | None, *, pools: bool) -> "list[Row]":
         cluster = Cluster(client, write_seconds_left=lambda: 0.0)
         nodes, _ = await cluster.list("Node", None)
         found = (await cluster.list(constants.KIND, namespace))[0] if pools else []
-        tables, home = BUILT_IN, Settings.from_env().lease_namespace
-        own = await cluster.get("ConfigMap", home, constants.COMPATIBILITY_CONFIG_MAP) if home else None
-        if own is not None:
-            tables = parse_tables(own.get("data") or {}).over(BUILT_IN)
-        return rows_of([node_facts(raw) for raw in nodes], found, tables)
+        return rows_of([node_facts(raw) for raw in nodes], found, await _tables(cluster))
     finally:
         await client.close()  # type: ignore[no-untyped-call]
+
+
+async def _tables(cluster: "Cluster") -> "Tables":
+    """With the cluster's own rows, where the operator would take them. Raises ApiError for trouble that passes."""
+    from kvcachepool import constants
+    from kvcachepool.cluster import ApiError
+    from kvcachepool.settings import Settings
+    from kvcachepool.surroundings import NOT_ALLOWED, read_tables
+
+    home, own, ignored = Settings.from_env().lease_namespace, None, ""
+    try:
+        own = await cluster.get("ConfigMap", home, constants.COMPATIBILITY_CONFIG_MAP) if home else None
+    except ApiError as error:
+        if error.status not in NOT_ALLOWED:
+            raise
+        ignored = str(error)
+    tables, fault = read_tables((own or {}).get("data") or {})
+    if ignored or fault:
+        name = f"{home}/{constants.COMPATIBILITY_CONFIG_MAP}"
+        click.echo(f"Warning: ConfigMap {name} is ignored, built-in rows only: {ignored or fault}", err=True)
+    return tables
 
 
 def _print(rows: "list[Row]") -> None:

@@ -19,10 +19,17 @@ class Mooncake(_Part):
     wheels: dict[str, str]
 
 
+class CpuEngine(_Part):
+    """vLLM on the CPU."""
+
+    version: str
+
+
 class Engine(_Part):
     """vLLM on GPUs; the CPU build has a version of its own."""
 
     version: str
+    cpu: CpuEngine
 
 
 class Images(_Part):
@@ -44,6 +51,11 @@ class Pins(_Part):
     def engine_version(self) -> str:
         """Default vLLM version of a new pool."""
         return self.vllm.version
+
+    @property
+    def cpu_engine_version(self) -> str:
+        """The only vLLM version that there is a CPU build of."""
+        return self.vllm.cpu.version
 
     @property
     def wheel_majors(self) -> tuple[str, ...]:

@@ -34,8 +34,17 @@ def cuda_version(text: str) -> CudaVersion:
 
 def cuda_in_tag(image: str) -> CudaVersion | None:
     """What the tag says, as in `…:v0.33.0-cu129` or `…:0.33.0-cu13`; None when it says nothing."""
-    match = _TAG.search(tag_of(image))
-    return CudaVersion(int(match[1]), int(match[2]) if match[2] else None) if match else None
+    return _named(tag_of(image))
+
+
+def release(version: str) -> str:
+    """Without the local part (`+cu129`), by which images and wheels are not told apart: it cannot stand in a tag."""
+    return version.partition("+")[0]
+
+
+def cuda_in_local(version: str) -> CudaVersion | None:
+    """What the local part of a version says, as in `0.33.0+cu129`; None when it says nothing."""
+    return _named(version.partition("+")[2])
 
 
 def tag_of(image: str) -> str:
@@ -50,6 +59,11 @@ def fits(version: str, specifier: str) -> bool:
     Raises ValueError for a specifier of which any test cannot be read, whatever the version.
     """
     return all([_meets(version, test.strip()) for test in specifier.split(",")])  # noqa: C419 - each test is read
+
+
+def _named(text: str) -> CudaVersion | None:
+    match = _TAG.search(text)
+    return CudaVersion(int(match[1]), int(match[2]) if match[2] else None) if match else None
 
 
 def _meets(version: str, test: str) -> bool:

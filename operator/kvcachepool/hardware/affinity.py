@@ -1,6 +1,7 @@
 """What the operator adds to the engines' placement, so that pods made later meet only nodes that fit, too.
 
-It follows from build and product alone, never from the nodes that exist: a node that comes or goes changes no pod.
+It says of product, compute capability and driver what stages.py says of them. It follows from build and product alone,
+never from the nodes that exist: a node that comes or goes changes no pod.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,8 +26,8 @@ def with_tolerations(scheduling: Scheduling, devices: Iterable[str]) -> Scheduli
 
 
 def with_affinity(scheduling: Scheduling, need: Need) -> Scheduling:
-    """With a required affinity to nodes of the product and with a driver that is new enough."""
-    alternatives = [[*_product(need), *driver] for driver in _drivers(need)]
+    """With a required affinity to nodes of the product, and with a GPU and a driver that are new enough."""
+    alternatives = [[*_product(need), *gpu, *driver] for gpu in _capabilities(need) for driver in _drivers(need)]
     if not any(alternatives):
         return scheduling
     return scheduling.model_copy(update={"affinity": _merged(scheduling.affinity, alternatives)})
@@ -34,6 +35,19 @@ def with_affinity(scheduling: Scheduling, need: Need) -> Scheduling:
 
 def _product(need: Need) -> list[Json]:
     return [_expression(labels.PRODUCT, "In", need.product)] if need.product else []
+
+
+def _capabilities(need: Need) -> list[list[Json]]:
+    """Ways in which a GPU may be good: none of the majors that are too old, or new enough within the oldest one. A node
+    without the label passes NotIn, so that this makes two alternatives at most, each of which multiplies the terms."""
+    major, minor = need.cuda.capability if need.cuda is not None else (0, 0)
+    major_label, minor_label = labels.CAPABILITY
+    older = [str(number) for number in range(major + 1 if minor else major)]
+    ways = [[_expression(major_label, "NotIn", *older)] if older else []]
+    if minor:
+        within = _expression(minor_label, "Gt", str(minor - 1))
+        ways.append([_expression(major_label, "In", str(major)), within])
+    return ways
 
 
 def _drivers(need: Need) -> list[list[Json]]:
@@ -45,8 +59,8 @@ def _drivers(need: Need) -> list[list[Json]]:
     return [*known, [{"key": name, "operator": "DoesNotExist"} for name in labels.DRIVER_MAJOR]]
 
 
-def _expression(key: str, operator: str, value: str) -> Json:
-    return {"key": key, "operator": operator, "values": [value]}
+def _expression(key: str, operator: str, *values: str) -> Json:
+    return {"key": key, "operator": operator, "values": list(values)}
 
 
 def _merged(affinity: Mapping[str, Any] | None, alternatives: list[list[Json]]) -> Json:

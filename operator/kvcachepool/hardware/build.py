@@ -7,12 +7,13 @@ from typing import Final
 from kvcachepool.api import KVCachePool
 from kvcachepool.compat.pins import PINS
 from kvcachepool.compat.tables import EngineBuild, Tables
-from kvcachepool.compat.versions import CudaVersion, cuda_version, tag_of
+from kvcachepool.compat.versions import CudaVersion, cuda_in_local, cuda_version, release, tag_of
 from kvcachepool.findings import Finding
 
 AUTO: Final = "auto"
 _NVIDIA: Final = "nvidia.com/"
 _FIELD: Final = "spec.cuda.version"
+_VERSION: Final = "spec.engines.version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +36,67 @@ def builds(pool: KVCachePool, tables: Tables) -> tuple[Build, ...]:
     """The images to choose from, the newest CUDA first; empty when `check_build` has findings about CUDA."""
     engines = pool.spec.engines
     if not needs_cuda(pool):
-        return (Build(engines.image or _own_image(f"{engines.version}-cpu"), None, own=engines.image is None),)
-    asked = _asked(pool)
+        own = _own_image(f"{release(engines.version)}-cpu")
+        return (Build(engines.image or own, None, own=engines.image is None),)
+    asked, _, _ = asked_cuda(pool)
     if engines.image is not None:
         found = tables.cuda_of(engines.image)
         if (found is None and asked is None) or (found and asked and not found.agrees(asked)):
             return ()
         return (Build(engines.image, found or asked, own=False),)
-    known = [(row.image, cuda_version(row.cuda)) for row in tables.choices(engines.version)]
-    if not known:  # a version that no row has: the build's tag follows from its CUDA
-        known = [(_own_image(f"{engines.version}-cu{major}"), CudaVersion(int(major))) for major in PINS.wheel_majors]
+    known = own_builds(pool, tables)
     return tuple(Build(image, cuda, own=True) for image, cuda in known if asked is None or cuda.agrees(asked))
+
+
+def own_builds(pool: KVCachePool, tables: Tables) -> list[tuple[str, CudaVersion]]:
+    """(image, CUDA) of the operator's builds of the engine's version, the newest first."""
+    version = release(pool.spec.engines.version)
+    known = [(row.image, cuda_version(row.cuda)) for row in tables.choices(version)]
+    if not known:  # a version that no row has: the build's tag follows from its CUDA
+        known = [(_own_image(f"{version}-cu{major}"), CudaVersion(int(major))) for major in PINS.wheel_majors]
+    return known
 
 
 def check_build(pool: KVCachePool, tables: Tables) -> Iterable[Finding]:
     """Contradictions about the build, with both values; nothing is created for any of them."""
     if needs_cuda(pool):
         yield from _check_cuda(pool, tables)
+    elif pool.spec.engines.image is None:
+        yield from _check_no_cuda(pool)
     yield from _check_versions(pool, tables)
 
 
+def _check_no_cuda(pool: KVCachePool) -> Iterable[Finding]:
+    """The operator has no build for other GPUs, and one for the CPU."""
+    engines, field = pool.spec.engines, "spec.engines.image"
+    device, version = engines.gpu.resource_name, release(engines.version)
+    if device:
+        yield Finding(
+            "InvalidSpec",
+            f"{field}: found none with spec.engines.gpu.resourceName {device}, but the operator's own builds are for "
+            f"{_NVIDIA}… and for the CPU; expected an image of engine {version} for that device",
+            field,
+        )
+    elif version != PINS.cpu_engine_version:
+        yield Finding(
+            "InvalidSpec",
+            f"{field}: found none with spec.engines.gpu.resourceName empty, but the operator's build for the CPU is "
+            f"engine {PINS.cpu_engine_version} and {_VERSION} is {version}; set the image, or that version",
+            field,
+        )
+
+
 def _check_cuda(pool: KVCachePool, tables: Tables) -> Iterable[Finding]:
-    engines, asked = pool.spec.engines, _asked(pool)
+    engines, (asked, field, value) = pool.spec.engines, asked_cuda(pool)
+    local = cuda_in_local(engines.version)
     found = tables.cuda_of(engines.image) if engines.image is not None else None
     possible = builds(pool, tables)
+    if local is not None and asked is not None and not local.agrees(asked):
+        yield Finding(
+            "CUDABuildMismatch",
+            f"{_VERSION}: found {engines.version}, but {field} is {value}; make them agree",
+            _VERSION,
+        )
     if engines.image is not None and found is None and asked is None:
         told = (
             "has no tag" if not tag_of(engines.image) else f"has the tag {tag_of(engines.image)}, which tells no CUDA"
@@ -72,17 +110,18 @@ def _check_cuda(pool: KVCachePool, tables: Tables) -> Iterable[Finding]:
     elif found is not None and asked is not None and not found.agrees(asked):
         yield Finding(
             "CUDABuildMismatch",
-            f"{_FIELD}: found {asked}, but spec.engines.image {engines.image} is built for CUDA {found}; "
+            f"{field}: found {value}, but spec.engines.image {engines.image} is built for CUDA {found}; "
             "make them agree",
-            _FIELD,
+            field,
         )
     elif not possible:
-        known = ", ".join(row.cuda for row in tables.choices(engines.version)) or ", ".join(PINS.wheel_majors)
+        version = release(engines.version)
+        known = ", ".join(row.cuda for row in tables.choices(version)) or ", ".join(PINS.wheel_majors)
         yield Finding(
             "CUDABuildMismatch",
-            f"{_FIELD}: found {asked}, but the operator's builds of engine {engines.version} are for CUDA {known}; "
+            f"{field}: found {value}, but the operator's builds of engine {version} are for CUDA {known}; "
             "choose one of them, or set spec.engines.image",
-            _FIELD,
+            field,
         )
     for major in sorted({build.cuda.major for build in possible if build.cuda and not tables.cuda(build.cuda.major)}):
         yield Finding(
@@ -107,10 +146,10 @@ def _check_versions(pool: KVCachePool, tables: Tables) -> Iterable[Finding]:
         row = tables.build(build.image)
         if row is None:
             continue
-        if mooncake is not None and row.mooncake is not None and row.mooncake != mooncake.version:
+        if mooncake is not None and row.mooncake is not None and release(row.mooncake) != mooncake.version:
             yield _skew("spec.backend.mooncake.version", mooncake.version, row, f"Mooncake {row.mooncake}")
-        if row.engine != pool.spec.engines.version:
-            yield _skew("spec.engines.version", pool.spec.engines.version, row, f"vLLM {row.engine}")
+        if release(row.engine) != release(pool.spec.engines.version):
+            yield _skew(_VERSION, pool.spec.engines.version, row, f"vLLM {row.engine}")
     for bad in tables.bad(
         engine=pool.spec.engines.version,
         mooncake=mooncake.version if mooncake is not None else None,
@@ -130,9 +169,14 @@ def _skew(field: str, found: str, row: EngineBuild, inside: str) -> Finding:
     )
 
 
-def _asked(pool: KVCachePool) -> CudaVersion | None:
-    version = pool.spec.cuda.version
-    return None if version == AUTO else cuda_version(version)
+def asked_cuda(pool: KVCachePool) -> tuple[CudaVersion | None, str, str]:
+    """(the CUDA that is asked for, the field that does, its value). A local part of the engine's version asks for one,
+    too, where spec.cuda.version leaves it open."""
+    version, engine = pool.spec.cuda.version, pool.spec.engines.version
+    asked, local = None if version == AUTO else cuda_version(version), cuda_in_local(engine)
+    if local is not None and (asked is None or (asked.minor is None and asked.agrees(local))):
+        return local, _VERSION, engine
+    return asked, _FIELD, version
 
 
 def _own_image(tag: str) -> str:

@@ -11,7 +11,7 @@ PRODUCT: Final = "nvidia.com/gpu.product"
 DRIVER_MAJOR: Final = ("nvidia.com/cuda.driver-version.major", "nvidia.com/cuda.driver.major")
 _DRIVER_MINOR: Final = ("nvidia.com/cuda.driver-version.minor", "nvidia.com/cuda.driver.minor")
 _RUNTIME_MAJOR: Final = ("nvidia.com/cuda.runtime-version.major", "nvidia.com/cuda.runtime.major")
-_CAPABILITY: Final = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
+CAPABILITY: Final = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
 
 Labels = Mapping[str, str]
 
@@ -22,12 +22,22 @@ def product(labels: Labels) -> str:
 
 
 def driver(labels: Labels) -> tuple[int, str] | None:
-    """(major version, version to show); None when unknown."""
-    major = _first(labels, DRIVER_MAJOR)
-    if major is None:
+    """(major version, version to show), the newest that a label tells; None when none does."""
+    told = [
+        (major, _number(labels.get(minor)))
+        for name, minor in zip(DRIVER_MAJOR, _DRIVER_MINOR, strict=True)
+        if (major := _number(labels.get(name))) is not None
+    ]
+    if not told:
         return None
-    minor = _first(labels, _DRIVER_MINOR)
+    major, minor = max(told, key=lambda version: version[0])
     return major, f"{major}" if minor is None else f"{major}.{minor:02d}"
+
+
+def unreadable_driver(labels: Labels) -> str | None:
+    """A driver's label that is no number; None when there is none."""
+    names = (name for name in DRIVER_MAJOR if name in labels and _number(labels[name]) is None)
+    return next((f"{name}={labels[name]}" for name in names), None)
 
 
 def newest_cuda(labels: Labels) -> int | None:
@@ -37,7 +47,7 @@ def newest_cuda(labels: Labels) -> int | None:
 
 def capability(labels: Labels) -> tuple[int, int] | None:
     """Compute capability; None when unknown."""
-    major, minor = (_number(labels.get(name)) for name in _CAPABILITY)
+    major, minor = (_number(labels.get(name)) for name in CAPABILITY)
     return None if major is None else (major, minor or 0)
 
 

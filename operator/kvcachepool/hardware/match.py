@@ -131,11 +131,12 @@ def match_engines(
     chosen, best = _choose(fits, [c.cuda for c in preferred], pods)
     products = best.products
     product = chosen.need.product
-    if one_product and not product and running is None:
-        if len(products) > 1:
+    if one_product and not product:
+        if len(products) > 1:  # also under engines that run: they can be on any of these nodes
             mixed = tuple(sorted(products.items()))
             return EngineMatch(Choice(chosen.image, chosen.cuda), best, mixed, pods)
-        product = next(iter(products), "")
+        if running is None:  # what runs was not told to stay on that product
+            product = next(iter(products), "")
     return EngineMatch(Choice(chosen.image, chosen.cuda, product), best, pods=pods)
 
 

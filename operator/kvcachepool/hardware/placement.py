@@ -52,7 +52,8 @@ def _term(term: Mapping[str, Any], node: NodeFacts) -> bool:
 
 def _requirement(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     found = labels.get(str(expression.get("key", "")))
-    values = [str(value) for value in expression.get("values") or ()]
+    given = expression.get("values")
+    values = [str(value) for value in given] if isinstance(given, list) else []
     holds = _OPERATORS.get(str(expression.get("operator")))
     return holds is not None and holds(found, values)  # the API server refuses any other operator
 

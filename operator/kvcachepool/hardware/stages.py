@@ -84,16 +84,14 @@ def _capability(need: Need, node: NodeFacts) -> str | None:
 
 
 def _driver(need: Need, node: NodeFacts) -> str | None:
-    """A driver that is not known is no objection: without GPU feature discovery no node would ever fit."""
+    """A driver that no label tells is no objection: without GPU feature discovery no node would ever fit. A label that
+    is no number is one, since the engines' affinity (affinity.py) can only compare numbers."""
     if need.cuda is None:
         return None
     driver = labels.driver(node.labels)
-    if driver is not None:
-        return None if driver[0] >= need.min_driver else driver[1]
-    newest = labels.newest_cuda(node.labels)
-    if newest is None or newest >= need.cuda.major or need.forward_compat:
-        return None
-    return f"one for CUDA {newest}"
+    if driver is None:
+        return labels.unreadable_driver(node.labels)
+    return None if driver[0] >= need.min_driver else driver[1]
 
 
 def _rdma(need: Need, node: NodeFacts) -> str | None:
@@ -184,3 +182,6 @@ STAGES: Final[Sequence[Stage]] = (
 )
 
 _ONLY_FOR_NEW: Final = frozenset(number for number, stage in enumerate(STAGES) if stage.found in (_state, _taint))
+
+RDMA: Final = next(number for number, stage in enumerate(STAGES) if stage.found is _rdma)
+"""The stage that looks for the RDMA resource."""

@@ -67,7 +67,8 @@ def complete(pod: Object, pool: KVCachePool) -> Json:
 def _check_ready(pool: KVCachePool, schema: CacheSchema) -> None:
     accepted = pool.status.condition("Accepted")
     name = pool.metadata.name
-    if accepted is None or accepted.status != "True":
+    # a pass that failed says nothing against the schema that is in force: pods go on to join
+    if accepted is None or (accepted.status != "True" and accepted.reason != "InternalError"):
         why = f" ({accepted.reason}: {accepted.message})" if accepted is not None else ""
         raise InjectionRefusedError(f"pool {name} takes no members yet: its condition Accepted is not True{why}")
     if all(entry.digest != schema.digest for entry in pool.status.schema_.admitted):

@@ -19,6 +19,7 @@ from kvcachepool.api.pods import Scheduling
 from kvcachepool.api.transport import DevicePlugin, Transport
 from kvcachepool.facts import Object
 from kvcachepool.hardware.placement import required_terms
+from kvcachepool.hardware.selectors import node_faults
 from kvcachepool.rbac import DEVICE_PLUGIN
 from kvcachepool.render.hashing import content_hash
 from kvcachepool.settings import Settings
@@ -43,6 +44,12 @@ class Wish:
     places: tuple[Scheduling, ...]
     """Where its engines and store pods may run."""
 
+    @property
+    def fault(self) -> str:
+        """What of the places the API server would refuse, and with it the DaemonSet of all pools; "" for nothing."""
+        found = next((fault for place in self.places for fault in node_faults(place)), None)
+        return "" if found is None else f"{found[0]} in scheduling: {found[1]}"
+
 
 @dataclass(frozen=True, slots=True)
 class DevicePluginPlan:
@@ -60,6 +67,12 @@ def wishes(pools: Iterable[Object]) -> DevicePluginPlan:
     for raw in sorted(pools, key=_age):
         wish = _wish(raw)
         if wish is None:
+            continue
+        if wish.fault:
+            conflicts[wish.pool] = (
+                f"{_FIELD}: the device plugin runs on the nodes where the pool may run, which the API server would "
+                f"refuse to take: {wish.fault}."
+            )
             continue
         name = wish.resource.rpartition("/")[2]
         if not _NAME.fullmatch(name):
@@ -120,12 +133,12 @@ def _age(raw: Object) -> tuple[str, str, str]:
 
 
 def _wish(raw: Object) -> Wish | None:
-    spec = raw.get("spec") or {}
+    spec = _dict(raw, "spec")
     try:
         transport = Transport.model_validate(spec.get("transport") or {})
         base = Scheduling.model_validate(spec.get("scheduling") or {})
         places = [
-            Scheduling.model_validate((spec.get(part) or {}).get("scheduling") or {}).over(base)
+            Scheduling.model_validate(_dict(spec, part).get("scheduling") or {}).over(base)
             for part in ("engines", "store")
         ]
     except ValidationError:
@@ -135,6 +148,11 @@ def _wish(raw: Object) -> Wish | None:
         return None
     key = (raw["metadata"]["namespace"], raw["metadata"]["name"])
     return Wish(key, rdma.resource_name, rdma.device_plugin, tuple(places))
+
+
+def _dict(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = raw.get(key)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _resources(asked: Sequence[Wish]) -> list[Json]:
@@ -191,7 +209,7 @@ def _pod(image: str, settings: Settings, asked: Sequence[Wish]) -> Json:
 
 
 def _terms(places: Sequence[Scheduling]) -> list[Json] | None:
-    """Node terms that cover every place; None when one of them is everywhere."""
+    """Node terms that cover every place; None when one of them is everywhere. Expects places without a fault."""
     found: list[Json] = []
     for place in places:
         selector = [
@@ -202,7 +220,9 @@ def _terms(places: Sequence[Scheduling]) -> list[Json] | None:
         if not selector and required is None:
             return None
         for term in ({},) if required is None else required:
+            if required is not None and not (term.get("matchExpressions") or term.get("matchFields")):
+                continue  # it holds for no node, and must not begin to
             merged = {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *selector]}
-            if (term or required is None) and merged not in found:
+            if merged not in found:
                 found.append(merged)
-    return found
+    return found or [{}]  # no node; the API server refuses an empty list

@@ -6,6 +6,7 @@ from typing import Final
 from kvcachepool.findings import Finding
 from kvcachepool.status.context import Context
 from kvcachepool.status.reasons import reasons_of
+from kvcachepool.status.text import describe, sentence
 from kvcachepool.status.verdict import Check, Verdict, speaker
 
 _say = speaker("Accepted")
@@ -24,6 +25,15 @@ def refusal(findings: Sequence[Finding]) -> Verdict:
     more = f"; and {len(messages) - _SHOWN} more" if len(messages) > _SHOWN else ""
     reason = findings[0].reason
     return _say(reason if reason in reasons_of("Accepted") else "InvalidSpec", "; ".join(messages[:_SHOWN]) + more)
+
+
+def failure(error: Exception) -> Verdict:
+    """What an unexpected error of a pass says."""
+    return _say(
+        "InternalError",
+        f"The operator failed in its pass over this pool: {sentence(describe(error))} What runs is left as it is, and "
+        "the other conditions are as last seen; the operator's log has the traceback, and it tries again.",
+    )
 
 
 def _findings(context: Context) -> Verdict | None:

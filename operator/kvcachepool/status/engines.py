@@ -26,7 +26,9 @@ _FAULTS: Final[Mapping[Kind, str]] = {
 def _waiting(context: Context) -> Verdict | None:
     waiting = context.plan.waiting
     if waiting is not None and waiting.reason == "WaitingForNodes" and context.members(constants.ENGINE):
-        return _say(waiting.reason, "Engines stay as they are: no node fits the changed ones. See HardwareMatched.")
+        mixed = context.plan.hardware is not None and context.plan.hardware.engine.mixed
+        why = "nodes that fit the changed ones have different GPUs" if mixed else "no node fits the changed ones"
+        return _say(waiting.reason, f"Engines stay as they are: {why}. See HardwareMatched.")
     # what waits for the master's restart has engines of a former schema meanwhile, unless none are wanted
     if waiting is not None and waiting.reason != "PendingMasterRestart" and not context.members(constants.ENGINE):
         return _say(waiting.reason, sentence(capital(waiting.message)) + " No device is held meanwhile.")

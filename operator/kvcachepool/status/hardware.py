@@ -5,10 +5,11 @@ from typing import Final
 
 from kvcachepool import constants
 from kvcachepool.api.status import HardwareStatus
+from kvcachepool.hardware import remedies
 from kvcachepool.hardware.match import Fit
-from kvcachepool.hardware.stages import STAGES
+from kvcachepool.hardware.stages import RDMA, STAGES
 from kvcachepool.status.context import Context
-from kvcachepool.status.text import listing, plural, sentence
+from kvcachepool.status.text import capital, listing, plural, sentence
 from kvcachepool.status.verdict import Check, Verdict, speaker
 
 _say = speaker("HardwareMatched")
@@ -90,11 +91,12 @@ def _mixed(context: Context) -> Verdict | None:
     if hardware is None or not hardware.engine.mixed:
         return None
     products = ", ".join(f"{name} ({plural(count, 'node')})" for name, count in hardware.engine.mixed)
+    made = " No engine is made or changed." if context.plan.waiting is not None else " Engines that run stay."
     return _say(
         "HeterogeneousGPUs",
         f"Nodes that fit have different GPUs: {products}. Engines of one pool need one kind, since another attention "
         "backend may store other bytes under the same key: set spec.engines.gpu.product to one of them, or pin "
-        "spec.schema.attentionBackend.",
+        f"spec.schema.attentionBackend.{made}",
     )
 
 
@@ -136,9 +138,24 @@ def _hint(context: Context, fit: Fit) -> str:
             f" An engine has {ranks} ranks{share}, and the largest node {most:f} {need.device}: spread it over more "
             "nodes (spec.engines.nodesPerEngine, which needs LeaderWorkerSet)."
         )
-    if fit.reason == "NoRDMANodes" and pool.spec.transport.rdma and pool.spec.transport.rdma.device_plugin:
-        return f" {context.observed.device_plugin_trouble or _NOT_YET}"
+    if fit.reason == "NoCompatibleDriver":
+        ways = remedies.for_driver(pool, fit, context.observed.nodes or (), context.observed.tables)
+        return f" {sentence(capital(', or '.join(ways)))}"
+    if fit.reason == "NoRDMANodes":
+        return f" {_rdma_hint(context, fit)}"
     return ""
+
+
+def _rdma_hint(context: Context, fit: Fit) -> str:
+    rdma = context.pool.spec.transport.rdma
+    if any(objection.stage == RDMA and objection.found.isdecimal() for objection, _ in fit.excluded):
+        return "Lower spec.transport.rdma.count, or offer more on a node."
+    if rdma is not None and rdma.device_plugin is not None:
+        return context.observed.device_plugin_trouble or _NOT_YET
+    return (
+        f"A device plugin must offer {fit.need.rdma}: correct spec.transport.rdma.resourceName, or run one that does "
+        "(spec.transport.rdma.devicePlugin has the operator run it)."
+    )
 
 
 CHECKS: Sequence[Check] = (

@@ -61,11 +61,7 @@ def make_status(pool: KVCachePool, plan: Plan, observed: Observed, now: datetime
 def invalid_status(previous: PoolStatus, generation: int, findings: Sequence[Finding], now: datetime) -> PoolStatus:
     """The status of a pool whose spec cannot be parsed. Nothing is judged; figures stay as they were last seen, since
     whatever runs goes on running."""
-    verdicts = {
-        kind: speaker(kind)("NotAccepted", "The spec was not accepted; see condition Accepted.")
-        for kind in CHAINS
-        if kind != "Accepted"
-    }
+    verdicts = {kind: _not_judged(kind) for kind in CHAINS if kind != "Accepted"}
     verdicts["Accepted"] = accepted.refusal(findings)
     return previous.model_copy(
         update={
@@ -73,6 +69,28 @@ def invalid_status(previous: PoolStatus, generation: int, findings: Sequence[Fin
             "conditions": _conditions(previous, verdicts, generation, now),
         }
     )
+
+
+def failed_status(previous: PoolStatus, generation: int, error: Exception, now: datetime) -> PoolStatus:
+    """The previous status after a pass that ended in an unexpected error: Accepted and, by it, Ready say so. All else
+    stays as it was last seen; a condition that was never judged is Unknown."""
+    failure = accepted.failure(error)
+    changed = {
+        "Accepted": failure,
+        "Ready": Verdict(failure.status, failure.reason, f"Accepted: {failure.message}"),
+    }
+    conditions = []
+    for info in CONDITIONS:
+        kept = previous.condition(info.type)
+        if kept is None or info.type in changed:
+            verdict = changed.get(info.type) or _not_judged(info.type)
+            kept = _condition(info.type, verdict, previous, generation, now)
+        conditions.append(kept)
+    return previous.model_copy(update={"conditions": conditions})
+
+
+def _not_judged(kind: str) -> Verdict:
+    return speaker(kind)("NotAccepted", "The spec was not accepted; see condition Accepted.")
 
 
 def _conditions(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from kvcachepool.quantity import human_bytes, parse_bytes
+from kvcachepool.quantity import human_bytes, parse_amount
 from kvcachepool.status.context import Context
 from kvcachepool.status.text import step
 
@@ -54,7 +54,7 @@ def estimate(context: Context) -> Estimate | None:
 def shortage(context: Context) -> str:
     """A sentence when the master's limit is below the estimate; "" otherwise."""
     found, text = estimate(context), context.pool.store.master.resources.limits.get("memory")
-    if found is None or text is None or found.memory <= parse_bytes(text):
+    if found is None or text is None or found.memory <= parse_amount(text):
         return ""
     return (
         f"Once the pool is full the master needs about {human_bytes(found.memory)}, but its limit is {text}: {found}. "

@@ -50,6 +50,15 @@ ACCEPTED: Final = ConditionInfo(
             "Change the field that the message names.",
         ),
         Reason(
+            "InternalError",
+            "False",
+            "The operator failed in its pass over this pool, which is a fault of the operator: the spec may be right. "
+            "What runs is left as it is, and so are the other conditions; the operator tries again with growing "
+            "pauses, and the next pass that succeeds clears it.",
+            "File an issue with the message and the operator's log, which has the traceback. An edit of what the "
+            "message points at may help until then.",
+        ),
+        Reason(
             "CUDABuildMismatch",
             "False",
             "Image and spec.cuda.version contradict each other, or neither tells the CUDA of the engine build.",

@@ -26,6 +26,10 @@ _UNSTEADY: Final = (
 )
 """What changes although nothing has changed. A status that repeats it would be written at every pass."""
 
+_LONGEST_ERROR: Final = 200
+_QUOTED: Final = re.compile(r"""(['"]).*\1""")
+"""From the first quotation mark to the last: a quoted value may have some inside."""
+
 
 def shorten(text: str, longest: int) -> str:
     """At most that many characters, cut with an ellipsis."""
@@ -39,6 +43,15 @@ def quote(text: str, longest: int = 300) -> str:
         for pattern, replacement in _UNSTEADY:
             line = pattern.sub(replacement, line)
     return shorten(redact(line.strip()), longest)
+
+
+def describe(error: Exception) -> str:
+    """An unexpected error: its type, and the first line of its message. Values that it quotes are left out, since one
+    may be a secret out of the spec; these two kinds quote names of types and fields only."""
+    first = next(iter(str(error).splitlines()), "")
+    if not isinstance(error, TypeError | AttributeError):
+        first = _QUOTED.sub("'…'", first)
+    return f"{type(error).__name__}: {quote(first, _LONGEST_ERROR)}" if first else type(error).__name__
 
 
 def sentence(text: str) -> str:
