@@ -40,10 +40,17 @@ def pods_of(pool: KVCachePool) -> dict[str, Json]:
     """One pod of each workload, by component, as its controller would make it."""
     plan = make_plan(pool, MASTER_READY, Settings())
     assert not plan.findings, plan.findings
-    templates = [obj["spec"]["template"] for obj in plan.objects if obj["kind"] == "Deployment"]
-    for group in (obj["spec"]["leaderWorkerTemplate"] for obj in plan.objects if obj["kind"] == "LeaderWorkerSet"):
-        templates += [group["leaderTemplate"], group["workerTemplate"]]
-    pods = (deepcopy(dict(template)) for template in templates)
+    pods = []
+    for obj in plan.objects:
+        name = obj["metadata"]["name"]
+        if obj["kind"] == "Deployment":
+            pods.append(
+                _controlled(obj["spec"]["template"], "ReplicaSet", f"{name}-5d4f", {"pod-template-hash": "5d4f"})
+            )
+        elif obj["kind"] == "LeaderWorkerSet":
+            group, label = obj["spec"]["leaderWorkerTemplate"], {"leaderworkerset.sigs.k8s.io/name": name}
+            pods.append(_controlled(group["leaderTemplate"], "StatefulSet", name, label))
+            pods.append(_controlled(group["workerTemplate"], "StatefulSet", f"{name}-0", label))
     return {
         (component := pod["metadata"]["labels"][constants.LABEL_COMPONENT]): {
             "apiVersion": "v1",
@@ -53,6 +60,21 @@ def pods_of(pool: KVCachePool) -> dict[str, Json]:
         }
         for pod in pods
     }
+
+
+def _controlled(template: Json, kind: str, name: str, labels: Json) -> Json:
+    """A pod of the template with what its controller adds."""
+    pod = deepcopy(dict(template))
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "u", "controller": True}
+    pod["metadata"] |= {"labels": pod["metadata"]["labels"] | labels, "ownerReferences": [owner]}
+    return pod
+
+
+def member_of(pool: KVCachePool, *more_args: str, **env: str | None) -> Json:
+    """The same as a user's own pod: nobody controls it, and no Service selects it."""
+    pod = engine_of(pool, *more_args, **env)
+    del pod["metadata"]["labels"][constants.LABEL_COMPONENT], pod["metadata"]["ownerReferences"]
+    return pod
 
 
 def engine_of(pool: KVCachePool, *more_args: str, **env: str | None) -> Json:

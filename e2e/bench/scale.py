@@ -239,7 +239,10 @@ def _admission(plane: ControlPlane, key: tuple[str, str]) -> AdmissionLatency:
     """With the admission policy in force, beside all that runs."""
     plane.kubectl.apply([policy.policy("bench"), *policy.bindings("bench")])
     template = writers.workloads(*key)["engine"]["spec"]["template"]
-    metadata = {**template["metadata"], "name": "measured", "namespace": key[0]}
+    labels = {
+        name: value for name, value in template["metadata"]["labels"].items() if name != constants.LABEL_COMPONENT
+    }
+    metadata = {**template["metadata"], "name": "measured", "namespace": key[0], "labels": labels}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
     api = Api(plane.kubeconfig)
     wrong = pod | {"metadata": metadata | {"labels": metadata["labels"] | {constants.LABEL_SCHEMA: "0" * 12}}}

@@ -21,7 +21,7 @@ LABEL_POOL: Final = f"{GROUP}/pool"
 LABEL_SCHEMA: Final = f"{GROUP}/schema"
 """On every engine pod: the 12-hex digest of its cache schema. Store pods keep the blocks of all schemas."""
 LABEL_COMPONENT: Final = f"{GROUP}/component"
-"""On every child: engine, store or master."""
+"""On every child: engine, store or master. The pool's Services select by it, so that no pod of a user's may have it."""
 
 ANNOTATION_INPUTS: Final = f"{GROUP}/inputs-hash"
 """On a workload: hash of the parts of the pool's spec it was rendered from."""

@@ -15,8 +15,26 @@ from typing import Any, Final
 from kvcachepool import constants
 from kvcachepool.facts import ContainerFacts, EngineFacts, Observed, PodFacts
 from kvcachepool.schema import CacheSchema
-from kvcachepool.schema.flags import OFF, REFUSED_ENV, SCHEMA_ENV, abbreviated, refusal, schema_flag, tokens
-from kvcachepool.schema.member import CONFIG_FLAG, NO_CONNECTOR, PREFIXED_CONNECTORS, model_argument
+from kvcachepool.schema.flags import (
+    CONFIG_FLAG,
+    HIDDEN,
+    OFF,
+    REFUSED_ENV,
+    SCHEMA_ENV,
+    abbreviated,
+    hidden,
+    refusal,
+    schema_flag,
+    tokens,
+)
+from kvcachepool.schema.member import (
+    NO_CONNECTOR,
+    PREFIXED_CONNECTORS,
+    UNSEEN_MODEL,
+    model_argument,
+    model_unseen,
+    models,
+)
 from kvcachepool.schema.observed import differences
 
 AGREE: Final = (
@@ -38,6 +56,8 @@ AGREE: Final = (
 """Labels of `vllm:cache_config_info` (vLLM 0.32, 0.33) that change a key or a byte of the cache. Others, such as the
 number of blocks, may differ between engines."""
 
+_BEHIND_SERVICES: Final = (constants.ENGINE, constants.MASTER)
+"""Components that a Service of the pool selects by label."""
 _SEED: Final = "PYTHONHASHSEED"
 
 
@@ -54,6 +74,11 @@ class Member:
     """Whether its engine has told its own settings."""
     obstacle: str = ""
     """Why it gets no traffic although it does not differ."""
+
+    @property
+    def selected(self) -> bool:
+        """Whether a Service of the pool takes it in by its label, so that it gets requests although it differs."""
+        return self.pod.labels.get(constants.LABEL_COMPONENT) in _BEHIND_SERVICES
 
     @property
     def shares(self) -> bool:
@@ -112,6 +137,8 @@ def _member(
     component = pod.labels.get(constants.LABEL_COMPONENT, "")
     if component:
         problems.append(f"label {constants.LABEL_COMPONENT} is {component}, expected none on a pod of one's own")
+    if component in _BEHIND_SERVICES:
+        problems[-1] += ", since a Service of the pool sends requests to any pod with it"
     if main is None or pod.engine_unclear:
         problems.append(
             "none or several of its containers look like an engine, expected one that the annotation "
@@ -182,12 +209,15 @@ def _foreign(schema: CacheSchema, main: ContainerFacts) -> Iterator[str]:
             yield f"container {main.name}: {name} is set, expected to be left out: {refusal(name)}"
         elif abbreviated(name):
             yield f"container {main.name}: {name} is short for {abbreviated(name)}, expected in full"
+    yield from (f"container {main.name}: {word} {HIDDEN}" for word in hidden(line))
     for variable, why in REFUSED_ENV.items():
         if main.env.get(variable, "") not in OFF:
-            yield f"container {main.name}: {variable} is {main.env[variable]}, expected 0: {why}"
-    model = model_argument(line, bare=not main.command)
-    if model[:1] not in {"", ".", "/"} and model != schema.get("modelId"):
-        yield f"container {main.name}: modelId is {model}, the pool has {schema.get('modelId')}"
+            yield f"container {main.name}: {variable} is {main.env[variable]}, expected to be left out: {why}"
+    for model in models(line, bare=not main.command):
+        if model[:1] not in {".", "/"} and model != schema.get("modelId"):
+            yield f"container {main.name}: modelId is {model}, the pool has {schema.get('modelId')}"
+    if model_unseen(line, bare=not main.command):
+        yield f"container {main.name}: {UNSEEN_MODEL}"
     yield from (f"container {main.name}: {text}" for text in _connector(schema, line))
 
 

@@ -8,12 +8,13 @@ is; any other is cut and gets eight hex digits of the full name, so alike names 
 import hashlib
 import re
 
-_LABEL = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
+LABEL = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
 _LONGEST_SUFFIX = len("-engine-0123456789ab")
-_MAX_STEM = 48 - _LONGEST_SUFFIX
+MAX_STEM = 48 - _LONGEST_SUFFIX
 """Room for our suffix, for the 4 characters that a LeaderWorkerSet adds to name its 1000th group, and for the 11 that
 the StatefulSet of a group adds (`-` and a 10-character revision)."""
-_HASHED = re.compile(r"-[0-9a-f]{8}$")
+HASHED = re.compile(r"-[0-9a-f]{8}$")
+"""How names end that were cut."""
 
 
 def _hash(text: str) -> str:
@@ -25,11 +26,11 @@ def stem(pool: str) -> str:
 
     A name that ends as a shortened one would is hashed too, so that it cannot be confused with one.
     """
-    if len(pool) <= _MAX_STEM and _LABEL.match(pool) and not _HASHED.search(pool):
+    if len(pool) <= MAX_STEM and LABEL.match(pool) and not HASHED.search(pool):
         return pool
-    cut = re.sub(r"[^a-z0-9-]", "-", pool)[: _MAX_STEM - 9].strip("-")
+    cut = re.sub(r"[^a-z0-9-]", "-", pool)[: MAX_STEM - 9].strip("-")
     if not cut or not cut[0].isalpha():
-        cut = f"p{cut}"[: _MAX_STEM - 9].strip("-")
+        cut = f"p{cut}"[: MAX_STEM - 9].strip("-")
     return f"{cut}-{_hash(pool)}"
 
 

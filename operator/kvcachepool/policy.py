@@ -12,21 +12,39 @@ comprehensions (hence `indexes`). Sources: kubernetes.io, "Validating Admission 
 
 from typing import Any, Final
 
-from kvcachepool import constants
+from kvcachepool import constants, names
 from kvcachepool.schema.flags import (
+    CONFIG_FLAG,
     DISABLED,
+    DOTTED,
     ENABLED,
     ENV_DEFAULTS,
     GLUED,
+    HIDDEN,
+    KNOWN_FLAGS,
     OFF,
     OTHER_FLAGS,
+    REFERENCE,
     REFUSED_ENV,
     REFUSED_FLAGS,
     SCHEMA_ENV,
     SCHEMA_FLAGS,
+    SWITCH_LIKE,
+    SWITCHES,
+    WHOLE_FLAGS,
     Kind,
 )
-from kvcachepool.schema.member import CONFIG_FLAG, ENGINE_IMAGE, ENGINE_WORDS, NO_CONNECTOR, PREFIXED_CONNECTORS, SHELL
+from kvcachepool.schema.member import (
+    API_SERVER,
+    ENGINE_IMAGE,
+    ENGINE_WORDS,
+    NO_CONNECTOR,
+    PREFIXED_CONNECTORS,
+    PROGRAM,
+    SERVE,
+    SHELL,
+    UNSEEN_MODEL,
+)
 from kvcachepool.schema.values import ALIASES, UPPER_CASE
 
 Json = dict[str, Any]
@@ -47,7 +65,6 @@ def _cel(value: Any) -> str:
     return str(value)
 
 
-_FULL: Final = [name for flag in SCHEMA_FLAGS for name in flag.names] + list(REFUSED_FLAGS)
 _SWITCHES: Final = {
     name: ENABLED if name in flag.opposites else DISABLED
     for flag in SCHEMA_FLAGS
@@ -57,6 +74,10 @@ _SWITCHES: Final = {
 _LISTS: Final = [name for flag in SCHEMA_FLAGS if flag.kind is Kind.LIST for name in flag.names]
 _JOINING: Final = (constants.LABEL_POOL, constants.LABEL_SCHEMA, constants.LABEL_COMPONENT)
 _REVISION: Final = "modelRevision"
+_POOL: Final = "params.metadata.name"
+_GROUP: Final = "leaderworkerset.sigs.k8s.io/name"
+_ENGINES: Final = f"-{constants.ENGINE}-[0-9a-f]{{12}}$"
+_REPLICA_SET: Final = f"-({constants.ENGINE}-[0-9a-f]{{12}}|{constants.STORE}|{constants.MASTER})-[a-z0-9]+$"
 
 
 def _label(name: str, obj: str = "object") -> str:
@@ -118,6 +139,12 @@ _ROW_PROBLEMS: Final = """
 VARIABLES: Final = (
     ("component", _label(constants.LABEL_COMPONENT)),
     ("digest", _label(constants.LABEL_SCHEMA)),
+    # what names of the pool's children begin with, where names.stem does not shorten it
+    (
+        "stem",
+        f"{_POOL}.size() <= {names.MAX_STEM} && {_POOL}.matches({_cel(names.LABEL.pattern)})\n"
+        f"  && !{_POOL}.matches({_cel(names.HASHED.pattern)}) ? {_POOL} + '-' : ''",
+    ),
     ("serves", f"!(variables.component in {_cel([constants.STORE, constants.MASTER])})"),
     ("admitted", "params.?status.?schema.?admitted.orValue([])"),
     ("chosen", "variables.admitted.filter(s, s.digest == variables.digest)"),
@@ -140,26 +167,33 @@ variables.serves && variables.named != ''
     ("rows", _cel(_flag_rows())),
     ("environment", _cel(_env_rows())),
     ("refusals", _cel({**REFUSED_FLAGS, **REFUSED_ENV})),
-    ("full", _cel(_FULL)),
+    ("full", _cel(KNOWN_FLAGS)),
+    ("whole", _cel(WHOLE_FLAGS)),
     ("indexes", f"variables.words.all(w, w.size() <= 40) ? {_cel(list(range(40)))} : {_cel(list(range(MOST_WORDS)))}"),
     (
-        # of each engine, word by word: the name of the flag that it is, else nothing
+        # of each engine, word by word: the name of the flag that it is, else nothing; and where its own arguments begin
         "lines",
         f"""
 variables.engines.map(c, {{'c': dyn(c), 'words': dyn({_WORDS})}}).map(e, {{
-  'name': dyn(e.c.name), 'env': dyn(e.c.?env.orValue([])), 'words': dyn(e.words), 'bare': dyn(!has(e.c.command)),
+  'name': dyn(e.c.name), 'env': dyn(e.c.?env.orValue([])), 'words': dyn(e.words),
   'at': dyn(variables.indexes.filter(i, i < e.words.size())),
+  'begin': dyn(variables.indexes.filter(i, i < e.words.size()
+      && !(!has(e.c.command) && e.words[0].startsWith('-'))
+      && (e.words[i] == '{SERVE}' && (i == 0
+          || (has(e.c.command) ? !e.words[i - 1].startsWith('-') : e.words[i - 1].matches({_cel(PROGRAM)})))
+        || e.words[i].matches({_cel(API_SERVER)}))).map(i, i + 1)
+    + (has(e.c.command) ? [] : [0])),
   'flags': dyn(e.words.map(w,
     w.matches('^--.') ? '--' + w.substring(2).split('=', 2)[0].replace('_', '-')
     : {_GLUED} ? w.substring(0, 2)
     : w.matches('^-[^-0-9]') ? w.split('=', 2)[0] : ''))}})""",
     ),
     (
-        # of each engine: [flag, value] of each word that is a flag, and the model it names
+        # of each engine: [flag, value] of each word that is a flag, words that may be a flag unseen, the model it names
         "parsed",
         f"""
 variables.lines.map(e, {{
-  'name': dyn(e.name), 'env': dyn(e.env), 'words': dyn(e.words),
+  'name': dyn(e.name), 'env': dyn(e.env), 'words': dyn(e.words), 'begin': dyn(e.begin),
   'given': dyn(e.at.filter(i, e.flags[i] != '').map(i, [e.flags[i],
     e.flags[i] in {_cel(_SWITCHES)} ? {_cel(_SWITCHES)}[e.flags[i]]
     : e.words[i].contains('=') ? e.words[i].split('=', 2)[1]
@@ -168,11 +202,17 @@ variables.lines.map(e, {{
     ? e.at.filter(j, j > i && e.flags[j] == '' && !e.at.exists(k, k > i && k < j && e.flags[k] != ''))
         .map(j, e.words[j]).join(',')
     : i + 1 < e.words.size() && e.flags[i + 1] == '' ? e.words[i + 1] : ''])),
+  'hidden': dyn(e.at.filter(i, e.flags[i] != '' ? e.words[i].split('=', 2)[0].contains('{REFERENCE}')
+      : e.words[i].startsWith('{REFERENCE}') && !(i > 0 && e.flags[i - 1] != '' && !e.words[i - 1].contains('=')
+        && !(e.flags[i - 1] in {_cel(sorted(SWITCHES))}) && !e.flags[i - 1].matches({_cel(SWITCH_LIKE)})))
+    .map(i, e.words[i].split(')', 2)[0] + ')')),
   'model': dyn(
     e.at.filter(i, e.flags[i] == '--model').map(i, e.words[i].contains('=') ? e.words[i].split('=', 2)[1]
       : i + 1 < e.words.size() ? e.words[i + 1] : '')
     + e.at.filter(i, e.flags[i] == ''
-        && (i == 0 ? e.bare && e.words[i] != 'serve' : e.words[i - 1] == 'serve')).map(i, e.words[i]))}})""",
+        && e.begin.size() > 0 && i >= e.begin[0] && (e.begin[0] == 0 || e.words[e.begin[0] - 1] == '{SERVE}')
+        && (i == e.begin[0] || e.flags[i - 1] != ''
+          && (e.words[i - 1].contains('=') || e.flags[i - 1] in {_cel(sorted(SWITCHES))}))).map(i, e.words[i]))}})""",
     ),
     (
         # of each engine: sentences about what does not fit
@@ -186,19 +226,23 @@ variables.parsed.map(e,
     .map(r, {{'row': dyn(r), 'found': dyn(e.given.filter(g, g[0] in r.names).map(g, g[1])),
       'want': dyn(variables.want[?r.field[0]].orValue(r['default'][0]))}})
     .filter(t, t.row.field[0] != '{_REVISION}' || t.found.size() > 0
-      || e.model.size() > 0 && !e.model[0].matches('^[./]')){_ROW_PROBLEMS}
+      || e.model.exists(m, !m.matches('^[./]'))){_ROW_PROBLEMS}
   + variables.environment
     .map(r, {{'row': dyn(r), 'found': dyn(e.env.filter(v, v.name in r.names)
         .map(v, has(v.valueFrom) ? 'a reference' : v.?value.orValue(''))),
       'want': dyn(variables.want[?r.field[0]].orValue(r['default'][0]))}}){_ROW_PROBLEMS}
   + e.model.filter(m, !m.matches('^[./]') && m != variables.want[?'modelId'].orValue(''))
     .map(m, 'modelId is %s, the pool has %s'.format([string(m), string(variables.want[?'modelId'].orValue(''))]))
-  + e.given.map(g, [string(g[0]), g[0].split('.')[0]]).filter(g, g[1] in variables.refusals)
-    .map(g, '%s is not allowed: %s'.format([g[0], variables.refusals[g[1]]]))
-  + e.given.filter(g, !(g[0] in variables.full || g[0].split('.')[0] in {_cel(sorted(OTHER_FLAGS))})
-    && variables.full.exists(f, f.startsWith(g[0])))
+  + (e.begin.size() > 0 && e.model.size() == 0 ? [{_cel(UNSEEN_MODEL)}] : [])
+  + e.given.map(g, [string(g[0]), g[0].split('.')[0]])
+    .filter(g, g[1] in variables.refusals || g[0] != g[1] && g[1] in variables.whole)
+    .map(g, '%s is not allowed: %s'.format([g[0], variables.refusals[?g[1]].orValue({_cel(DOTTED)})]))
+  + e.given.map(g, [string(g[0]), g[0].split('.')[0]])
+    .filter(g, g[1].matches('[^-]') && !(g[1] in variables.full || g[1] in {_cel(sorted(OTHER_FLAGS))})
+      && variables.full.exists(f, f.startsWith(g[1])))
     .map(g, '%s abbreviates %s; write flags in full'.format(
-      [string(g[0]), variables.full.filter(f, f.startsWith(g[0]))[0]]))
+      [g[0], variables.full.filter(f, f.startsWith(g[1]))[0]]))
+  + e.hidden.map(w, '%s %s'.format([string(w), {_cel(HIDDEN)}]))
   + e.env.filter(v, v.name in {_cel(list(REFUSED_ENV))}
       && (has(v.valueFrom) || !(v.?value.orValue('') in {_cel(sorted(OFF))})))
     .map(v, '%s is not allowed: %s'.format([string(v.name), variables.refusals[v.name]]))
@@ -218,8 +262,6 @@ variables.parsed.map(e,
         "  .map(v, has(v.valueFrom) ? 'a reference' : v.?value.orValue('')))",
     ),
 )
-
-_POOL: Final = "params.metadata.name"
 
 VALIDATIONS: Final = (
     (
@@ -247,6 +289,22 @@ VALIDATIONS: Final = (
         "    && variables.problems[i].size() > 0)\n"
         "  .map(i, 'container %s: %s'.format([variables.parsed[i].name, variables.problems[i].join('; ')]))\n"
         "  .join('; ').replace('\\n', ' ')])",
+    ),
+    (
+        # the pool's Services select by this label; as in observe.pods, a controller's name tells whose pod it is
+        f"variables.component == ''\n"
+        f"  || request.operation == 'UPDATE'\n"
+        f"    && {_label(constants.LABEL_COMPONENT, 'oldObject')} == variables.component\n"
+        f"    && {_label(constants.LABEL_POOL, 'oldObject')} == {_label(constants.LABEL_POOL)}\n"
+        "  || object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false)\n"
+        "    && o.name.startsWith(variables.stem)\n"
+        f"    && (o.kind == 'ReplicaSet' && o.name.matches({_cel(_REPLICA_SET)})\n"
+        f"        && o.name.endsWith('-' + {_label('pod-template-hash')})\n"
+        f"      || o.kind == 'StatefulSet' && {_label(_GROUP)}.matches({_cel(_ENGINES)})\n"
+        f"        && o.name.startsWith({_label(_GROUP)})))",
+        f"label {constants.LABEL_COMPONENT} is for pods of the operator's own workloads",
+        f"('label {constants.LABEL_COMPONENT} is %s, which only pods of the '\n"
+        "  + 'operator\\'s own workloads have: remove it').format([variables.component])",
     ),
     (
         # engines are among the problems above; this is for whatever else sets a seed

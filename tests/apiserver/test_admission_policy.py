@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from kvcachepool import constants, policy
 from kvcachepool.api import KVCachePool
 from kvcachepool.api.parse import parse_pool
 from kvcachepool.facts import ContainerFacts
+from kvcachepool.plan import make_plan
 from kvcachepool.schema.flags import SCHEMA_FLAGS, Kind
 from kvcachepool.schema.observed import differences
+from kvcachepool.settings import Settings
 from tests.apiserver.conftest import ROOT, eventually
-from tests.members import engine_of, pods_of, schema_of, status_of
+from tests.members import MASTER_READY, engine_of, member_of, pods_of, schema_of, status_of
 from tests.pools import merged, pool
 
 Json = dict[str, Any]
@@ -199,6 +202,21 @@ REFUSED: dict[str, tuple[tuple[str, ...], dict[str, str | None], str]] = {
     "abbreviated short": (("-pc", "2"), {}, "-pc abbreviates -pcp"),
     "file of flags": (("--config", "/etc/x.yaml"), {}, "--config is not allowed: a file could set any flag unseen"),
     "overrides": (("--hf-overrides.rope_theta", "1"), {}, "--hf-overrides.rope-theta is not allowed"),
+    "overrides short": (("--hf-override.rope_theta=1",), {}, "--hf-override.rope-theta abbreviates --hf-overrides"),
+    "backend short": (("--attention-conf.backend=X",), {}, "--attention-conf.backend abbreviates --attention-config"),
+    "connector short": (("--kv-transfer-conf={}",), {}, "--kv-transfer-conf abbreviates --kv-transfer-config"),
+    "connector dotted": (
+        ("--kv-transfer-config.kv_connector_extra_config.cache_prefix", "mine"),
+        {},
+        "--kv-transfer-config.kv-connector-extra-config.cache-prefix is not allowed: a key behind a dot replaces",
+    ),
+    "adapter dotted": (("--lora-modules.path=/x",), {}, "--lora-modules.path is not allowed: a key behind a dot"),
+    "other settings": (("--hf-config-path=/x",), {}, "another model's settings change the cached bytes"),
+    "other weights": ((), {"VLLM_MODEL_REDIRECT_PATH": "/x"}, "its file puts other weights behind the model's name"),
+    "shuffled": ((), {"VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT": "1"}, "it changes the order of the cached bytes"),
+    "variable": (("$(X)",), {"X": "--hf-overrides={}"}, "$(X) could be any flag once a variable's value is in its"),
+    "variable behind a switch": (("--enable_lora", "$(X)"), {}, "$(X) could be any flag once"),
+    "variable in a flag": (("--hf$(X)=1",), {}, "--hf$(X) could be any flag once"),
     "no caching": (("--no-enable-prefix-caching",), {}, "without prefix caching nothing can be shared"),
     "no seed": ((), {"PYTHONHASHSEED": None}, "hashSeed (PYTHONHASHSEED) is unset, the pool has 0"),
     "other seed": ((), {"PYTHONHASHSEED": "7"}, "hashSeed (PYTHONHASHSEED) is 7, the pool has 0"),
@@ -234,6 +252,7 @@ def test_an_engine_that_differs_is_refused_by_field_with_both_values(world: Worl
         (("--enable-expert-parallel", "-dp", "2"), {}),
         (("--gpu-memory-utilization=0.5", "--max-num-seqs", "4"), {}),
         (("--dtype", "auto", "--kv-cache-dtype=auto", "-pcp", "1", "--mamba-cache-dtype=auto"), {}),
+        (("--max-num-seqs", "$(N)", "--port=$(PORT)", "-dp", "$(N)"), {}),
         (("--seed", "-1"), {"VLLM_SSM_CONV_STATE_LAYOUT": "SD"}),
         (("--override-generation-config", '{"a": "--tensor-parallel-size=4"}'), {}),
     ],
@@ -259,6 +278,15 @@ def edited(pod: Json, edit: Change) -> Json:
 def first(pod: Json) -> Json:
     container: Json = pod["spec"]["containers"][0]
     return container
+
+
+def flags(pod: Json) -> list[str]:
+    """The engine's arguments but for the model."""
+    return [word for word in first(pod)["args"] if not word.startswith("--model=")]
+
+
+def line(pod: Json, command: list[str] | None, args: list[str]) -> None:
+    first(pod).update(command=command, args=args)
 
 
 SHAPES: dict[str, tuple[Change, str]] = {
@@ -298,6 +326,27 @@ SHAPES: dict[str, tuple[Change, str]] = {
         ),
         "modelId is org/other, the pool has org/model",
     ),
+    "model behind a flag": (
+        lambda p: line(p, ["vllm", "serve"], ["--max-num-seqs=8", "evil/model", *flags(p)]),
+        "modelId is evil/model, the pool has org/model",
+    ),
+    "model behind a flag, of an image's command": (
+        lambda p: line(p, None, ["-tp=1", "evil/model", *flags(p)]),
+        "modelId is evil/model, the pool has org/model",
+    ),
+    "model behind a flag without a revision": (
+        lambda p: line(p, None, ["-tp=1", "org/model", *(f for f in flags(p) if not f.startswith("--revision"))]),
+        "modelRevision (--revision) is unset, the pool has r1",
+    ),
+    "model that may be the value of a flag": (
+        lambda p: line(p, ["vllm", "serve"], ["--max-num-seqs", "8", "org/model", *flags(p)]),
+        "its model cannot be told from the command line; give it as the first word",
+    ),
+    "model of the image": (lambda p: line(p, None, flags(p)), "its model cannot be told from the command line"),
+    "module that takes no word": (
+        lambda p: line(p, first(p)["command"], ["org/model", *flags(p)]),
+        "its model cannot be told from the command line",
+    ),
     "too many words": (lambda p: first(p)["args"].extend(["x"] * 300), "its command line has more than 256 words"),
     "several containers": (
         lambda p: p["spec"].update(containers=[{"name": n, "image": "registry/x:1"} for n in ("a", "b")]),
@@ -335,6 +384,10 @@ def test_a_pod_of_another_shape_is_refused_with_what_to_do(world: World, demo: K
         lambda p: first(p).update(command=None, args=["org/model", *first(p)["args"][1:]]),
         lambda p: first(p).update(command=["vllm", "serve", "org/model"], args=first(p)["args"][1:]),
         lambda p: first(p).update(command=["/usr/bin/tini", "--", "vllm", "serve"]),
+        lambda p: line(p, ["vllm", "serve"], ["--max-num-seqs", "8", "--seed=1", "org/model", *flags(p)]),
+        lambda p: line(p, None, ["vllm", "serve", "-tp=1", "org/model", *flags(p)]),
+        lambda p: line(p, ["vllm", "serve", "--headless"], ["org/model", *flags(p)]),
+        lambda p: line(p, ["/start.sh"], ["--fast", "org/other", *flags(p)]),
         lambda p: p["spec"]["containers"].append({"name": "istio-proxy", "image": "istio/proxyv2:1", "args": ["-x"]}),
         lambda p: (
             p["spec"]["containers"].append({"name": "other", "image": "x/vllm-router:1"})
@@ -417,9 +470,74 @@ def test_pods_without_the_label_are_never_touched(world: World, demo: KVCachePoo
 
 def running(world: World, subject: KVCachePool, name: str) -> None:
     """A stored pod, made while it still fitted."""
-    pod = engine_of(subject)
+    pod = member_of(subject)
     pod["metadata"] |= {"name": name, "finalizers": ["tests.kvcachepool.io/hold"]}
     assert world.api.create_pod(pod, keep=True) == ""
+
+
+def owned(pod: Json, component: str = constants.ENGINE, **owner: Any) -> Json:
+    """With another component label, and other words about its controller."""
+    pod["metadata"]["labels"][constants.LABEL_COMPONENT] = component
+    pod["metadata"]["ownerReferences"] = [pod["metadata"]["ownerReferences"][0] | owner]
+    return pod
+
+
+COPY = "which only pods of the operator's own workloads have: remove it"
+
+
+def test_a_copy_of_the_operators_pod_cannot_stand_behind_its_services(world: World, demo: KVCachePool) -> None:
+    name = engine_of(demo)["metadata"]["ownerReferences"][0]["name"]
+    copies = [
+        owned(engine_of(demo), name="copy-5d4f"),
+        owned(engine_of(demo), name=name.replace("-5d4f", "-copy-5d4f")),
+        owned(engine_of(demo), name=name.replace("demo-", "other-")),
+        owned(engine_of(demo), name=name.replace("-5d4f", "-5d4e")),
+        owned(engine_of(demo), name=name.replace("-5d4f", ""), kind="StatefulSet"),
+        owned(engine_of(demo), kind="Job"),
+        owned(engine_of(demo), controller=False),
+    ]
+    for component in (constants.ENGINE, constants.MASTER):
+        copy = member_of(demo)
+        copy["metadata"]["labels"][constants.LABEL_COMPONENT] = component
+        copies.append(copy)
+    for copy in copies:
+        component = copy["metadata"]["labels"][constants.LABEL_COMPONENT]
+        assert f"label kvcachepool.io/component is {component}, {COPY}" in world.api.create_pod(copy), copy["metadata"]
+    assert world.api.create_pod(member_of(demo)) == ""
+
+
+def test_by_their_real_controllers_the_operators_pods_are_made_and_copies_are_not(
+    world: World, demo: KVCachePool, kubectl: Kubectl
+) -> None:
+    made = [o for o in make_plan(demo, MASTER_READY, Settings()).objects if o["kind"] == "Deployment"]
+    assert {o["metadata"]["labels"][constants.LABEL_COMPONENT] for o in made} == {"engine", "master", "store"}
+    base = f"/apis/apps/v1/namespaces/{world.namespace}/deployments"
+    for deployment in made:
+        for name in (deployment["metadata"]["name"], deployment["metadata"]["name"] + "-copy"):
+            manifest = deepcopy(dict(deployment)) | {"metadata": {"name": name}}
+            manifest["spec"] |= {"replicas": 1, "selector": {"matchLabels": {"of": name}}}
+            manifest["spec"]["template"]["metadata"]["labels"]["of"] = name
+            code, answer = world.api.call("POST", base, manifest)
+            assert code == 201, answer
+
+    def became() -> dict[str, str]:
+        """By Deployment: its pod, or why there is none."""
+        found = {}
+        for item in world.api.call("GET", base)[1]["items"]:
+            name, conditions = item["metadata"]["name"], item.get("status", {}).get("conditions", ())
+            pods = kubectl.run("get", "pods", "-n", world.namespace, "-l", f"of={name}", "-o", "name")
+            found[name] = pods or " ".join(c["message"] for c in conditions if c["type"] == "ReplicaFailure")
+        return found
+
+    eventually(lambda: all(became().values()))
+    for name, result in became().items():
+        assert (COPY in result) if name.endswith("-copy") else result.startswith("pod/"), (name, result)
+
+
+def test_a_running_member_cannot_put_the_component_label_on(world: World, demo: KVCachePool) -> None:
+    running(world, demo, "climber")
+    patch = {"metadata": {"labels": {constants.LABEL_COMPONENT: constants.ENGINE}}}
+    assert COPY in world.api.patch_pod(world.namespace, "climber", patch)
 
 
 def test_a_label_of_a_running_pod_cannot_be_changed_to_what_it_is_not(world: World, demo: KVCachePool) -> None:
@@ -434,10 +552,10 @@ def test_a_label_of_a_running_pod_cannot_be_changed_to_what_it_is_not(world: Wor
 
 
 def test_a_running_pod_that_never_fitted_cannot_put_the_label_on(world: World, demo: KVCachePool) -> None:
-    stranger = engine_of(demo, "-tp=4")
+    stranger = member_of(demo, "-tp=4")
     stranger["metadata"] |= {"name": "stranger", "labels": {}}
     assert world.api.create_pod(stranger, keep=True) == ""
-    labels = engine_of(demo)["metadata"]["labels"]
+    labels = member_of(demo)["metadata"]["labels"]
     said = world.api.patch_pod(world.namespace, "stranger", {"metadata": {"labels": labels}})
     assert "tensor (--tensor-parallel-size) is 4, the pool has 1" in said
 

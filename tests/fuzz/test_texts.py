@@ -12,7 +12,8 @@ from kvcachepool.crd_skew import undeclared_field
 from kvcachepool.credentials import holds_credential, redact, secret_name
 from kvcachepool.names import child, pool_label
 from kvcachepool.observe.logs import MAX_LENGTH, actionable_line
-from kvcachepool.schema.flags import SCHEMA_FLAGS, abbreviated, refusal, schema_flag, tokens
+from kvcachepool.schema.flags import SCHEMA_FLAGS, abbreviated, hidden, refusal, schema_flag, tokens
+from kvcachepool.schema.member import model_unseen, models
 from kvcachepool.status.text import quote
 from tests.fuzz.strategies import fixture, mutated, sayable, texts
 
@@ -71,13 +72,24 @@ def test_any_version(text: str, specifier: str) -> None:
 names = st.sampled_from([name for flag in SCHEMA_FLAGS for name in flag.names])
 
 
-@given(words=st.lists(st.one_of(texts, names, st.tuples(names, texts).map("=".join)), max_size=8))
+@given(
+    words=st.lists(
+        st.one_of(
+            texts, names, st.sampled_from(["serve", "vllm", "--model", "$(X)"]), st.tuples(names, texts).map("=".join)
+        ),
+        max_size=8,
+    )
+)
 def test_any_command_line(words: list[str]) -> None:
     for name, value in tokens(tuple(words)):
         flag = schema_flag(name)
         if flag is not None:
             flag.read(name, value)
         refusal(name), abbreviated(name)
+    assert len(list(hidden(tuple(words)))) <= len(words)
+    for bare in (True, False):
+        named = models(words, bare=bare)
+        assert not (named and model_unseen(words, bare=bare))
 
 
 @given(name=st.one_of(texts, st.from_regex(r"\A[a-z0-9]([-a-z0-9.]{0,250}[a-z0-9])?\Z")))

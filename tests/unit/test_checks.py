@@ -35,6 +35,13 @@ def findings(spec: dict[str, Any]) -> list[str]:
         (["-qawq"], "use the field quantization of spec.schema"),
         (["--hf-overrides", '{"rope_theta": 1}'], "it changes the cached bytes without a trace in the key"),
         (["--revision", "main"], "use spec.model.revision"),
+        (["--hf-override.rope_theta=1000"], "it abbreviates --hf-overrides"),
+        (["--kv-transfer-config.kv_connector_extra_config.cache_prefix=x"], "the operator sets it; use spec.backend"),
+        (["--kv-transfer-conf.kv_connector=x"], "it abbreviates --kv-transfer-config"),
+        (["--hf-config-path", "/x"], "another model's settings change the cached bytes"),
+        (["--seed=1", "$(X)"], "$(X) could be any flag once a variable's value is in its place"),
+        (["--served-model-na.x=y"], "it abbreviates --served-model-name"),
+        (["--lora-modules.path=/x"], "use the field loraModules of spec.schema"),
         (
             ["--data-parallel-size=2"],
             "several engines in one pod, which has the devices and the memory of one; raise spec",
@@ -57,7 +64,8 @@ def test_an_abbreviated_flag_is_still_that_flag(prefix: str) -> None:
 
 def test_other_flags_pass() -> None:
     assert (
-        findings({"engines": {"extraArgs": ["--max-num-seqs=8", "--enforce-eager", "--max-model-len", "4096"]}}) == []
+        findings({"engines": {"extraArgs": ["--max-num-seqs=8", "--max-model-len", "$(LENGTH)", "--seed=$(SEED)"]}})
+        == []
     )
 
 

@@ -197,6 +197,14 @@ def test_another_seed_is_refused_with_both_values() -> None:
         (("--no-enable-prefix-caching",), "without prefix caching nothing can be shared"),
         (("--tensor-par", "1"), "--tensor-par abbreviates --tensor-parallel-size"),
         (("--kv-transfer-config", '{"kv_connector": "NixlConnector"}'), "--kv-transfer-config is the user's own"),
+        (("--hf-override.rope_theta=1000",), "--hf-override.rope_theta abbreviates --hf-overrides"),
+        (("--attention-conf.backend=TRITON_ATTN",), "--attention-conf.backend abbreviates --attention-config"),
+        (("--speculative-conf.method=ngram",), "--speculative-conf.method abbreviates --speculative-config"),
+        (("--hf-config-path=/x",), "another model's settings change the cached bytes"),
+        (("$(X)",), "$(X) could be any flag once a variable's value is in its place"),
+        (("--kv-transfer-conf={}",), "--kv-transfer-conf abbreviates --kv-transfer-config"),
+        (("--kv-transfer-conf.kv_role=x",), "--kv-transfer-conf.kv_role abbreviates --kv-transfer-config"),
+        (("--lora-modules.path=/x",), "--lora-modules.path is not allowed: a key behind a dot"),
         (("--kv-transfer-config.kv_role", "kv_both"), "--kv-transfer-config.kv_role is the user's own"),
         (("--model", "org/other"), "modelId is org/other, the pool has org/model"),
     ],
@@ -250,6 +258,10 @@ def edited(edit: Callable[[Json], object]) -> Json:
             "label kvcachepool.io/schema is 0123456789ab, the pool has ",
         ),
         (
+            lambda p: p["metadata"]["labels"].update({constants.LABEL_COMPONENT: "engine"}),
+            "label kvcachepool.io/component is engine, which only pods of the operator's own workloads have",
+        ),
+        (
             lambda p: first(p).update(env=[{"name": "MOONCAKE_CONFIG_PATH", "value": "/etc/secret-place"}]),
             "MOONCAKE_CONFIG_PATH is set otherwise than the pool needs it",
         ),
@@ -260,6 +272,14 @@ def edited(edit: Callable[[Json], object]) -> Json:
         (
             lambda p: first(p).update(env=[{"name": "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "value": "true"}]),
             "list adapters in lora of spec.schema",
+        ),
+        (
+            lambda p: first(p).update(env=[{"name": "VLLM_MODEL_REDIRECT_PATH", "value": "/x"}]),
+            "VLLM_MODEL_REDIRECT_PATH is not allowed: its file puts other weights behind the model's name",
+        ),
+        (
+            lambda p: first(p).update(env=[{"name": "VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT", "value": "True"}]),
+            "VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT is not allowed: it changes the order of the cached bytes",
         ),
         (
             lambda p: first(p).update(volumeMounts=[{"name": "mine", "mountPath": "/etc/kvcachepool/"}]),

@@ -78,15 +78,37 @@ DIGEST = plan(nothing).schema.digest  # type: ignore[union-attr]
         (changed(digest=OLD), f"label kvcachepool.io/schema is {OLD}, the pool has {DIGEST}"),
         (
             changed(labels={constants.LABEL_COMPONENT: "engine"}),
-            "label kvcachepool.io/component is engine, expected none",
+            "label kvcachepool.io/component is engine, expected none on a pod of one's own, since a Service of the pool",
+        ),
+        (
+            changed(labels={constants.LABEL_COMPONENT: "store"}),
+            "label kvcachepool.io/component is store, expected none on a pod of one's own",
         ),
         (changed(engine_unclear=True), "the annotation kvcachepool.io/container names"),
         (changed(containers=()), "the annotation kvcachepool.io/container names"),
         (args("-tp=4"), "container engine: tensor is 4, the pool has 1"),
         (args("--hf-overrides={}"), "--hf-overrides is set, expected to be left out"),
+        (args("--hf-override.rope_theta=1"), "--hf-override.rope_theta is short for --hf-overrides, expected in full"),
+        (args("--kv-transfer-conf={}"), "--kv-transfer-conf is short for --kv-transfer-config"),
+        (
+            args("--kv-transfer-config.kv_connector_extra_config.cache_prefix=OTHER"),
+            "--kv-transfer-config.kv_connector_extra_config.cache_prefix is set, expected to be left out",
+        ),
+        (args("--lora-modules.path=/x"), "--lora-modules.path is set, expected to be left out"),
+        (args("--hf-config-path=/x"), "--hf-config-path is set, expected to be left out"),
+        (args("$(X)"), "container engine: $(X) could be any flag"),
+        (
+            main(lambda c: replace(c, env=dict(c.env) | {"VLLM_MODEL_REDIRECT_PATH": "/x"})),
+            "VLLM_MODEL_REDIRECT_PATH is /x, expected to be left out",
+        ),
         (args("--config=x.yaml"), "--config is set"),
         (args("--tensor-par=4"), "--tensor-par is short for --tensor-parallel-size, expected in full"),
         (args("--model=org/other", without="--model"), "modelId is org/other, the pool has org/model"),
+        (
+            main(lambda c: replace(c, command=("vllm", "serve"), args=(*c.args, "org/other"))),
+            "modelId is org/other, the pool has org/model",
+        ),
+        (args(without="--model"), "its model cannot be told from the command line"),
         (args(without="--kv-transfer-config"), "connector is unset, the pool has MooncakeStoreConnector"),
         (args("--kv-transfer-config={", without="--kv-transfer-config"), "connector is unset"),
         (connector(kv_connector="NixlConnector"), "connector is NixlConnector, the pool has MooncakeStoreConnector"),
@@ -98,7 +120,7 @@ DIGEST = plan(nothing).schema.digest  # type: ignore[union-attr]
         (main(lambda c: replace(c, env=dict(c.env) | {"PYTHONHASHSEED": "7"})), "hashSeed is 7, the pool has 0"),
         (
             main(lambda c: replace(c, env=dict(c.env) | {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"})),
-            "VLLM_ALLOW_RUNTIME_LORA_UPDATING is 1, expected 0",
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING is 1, expected to be left out",
         ),
     ],
 )
@@ -217,6 +239,36 @@ def test_a_pod_that_differs_is_told_once_and_again_when_it_is_well() -> None:
     assert events(both(member(), args("-tp=2")), status)[0] == told, "another difference"
     assert events(member(), status)[0] == [("own-0", "own-0", "Normal", "AllAlike")]
     assert events(nothing, status)[0] == [], "it has left"
+
+
+@pytest.mark.parametrize(
+    ("component", "traffic", "event"),
+    [
+        (
+            "engine",
+            "Requests reach own-0 by the label kvcachepool.io/component: remove it.",
+            "is not probed, but gets requests",
+        ),
+        (
+            "master",
+            "Requests reach own-0 by the label kvcachepool.io/component: remove it.",
+            "is not probed, but gets requests",
+        ),
+        ("store", "No traffic or probe goes to own-0.", "gets no traffic and is not probed"),
+    ],
+)
+def test_of_a_copy_that_a_service_selects_nobody_says_that_it_gets_no_traffic(
+    component: str, traffic: str, event: str
+) -> None:
+    item = pool()
+    observed = both(member(), changed(labels={constants.LABEL_COMPONENT: component}))(healthy(item))
+    made = make_plan(item, observed, Settings())
+    status = make_status(item, made, observed, NOW)
+    said = next(c.message for c in status.conditions if c.type == "SchemaHomogeneous")
+    assert traffic in said
+    assert ("No traffic" in said) == (component == "store")
+    (told,) = pod_transitions(PoolStatus(), status, made)
+    assert f"The pod {event}." in told.message
 
 
 def test_pods_that_differ_take_no_part_in_probes() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from kvcachepool.backends.registry import backend_of
 from kvcachepool.facts import ContainerFacts
 from kvcachepool.render.engine import engine_args, engine_env
-from kvcachepool.schema.flags import SCHEMA_FLAGS, abbreviated, refusal, tokens
+from kvcachepool.schema.flags import REFUSED_FLAGS, SCHEMA_FLAGS, WHOLE_FLAGS, abbreviated, hidden, refusal, tokens
 from kvcachepool.schema.observed import differences, observed_schema
 from tests.pools import pool
 
@@ -69,11 +69,42 @@ def test_special_spellings_are_read(args: tuple[str, ...], field: str, value: ob
         ("--kv-cache-dtype", ""),
         ("--quantization", ""),
         ("-dc", ""),
+        ("--hf-override.rope_theta", "--hf-overrides"),
+        ("--kv-transfer-conf", "--kv-transfer-config"),
+        ("--kv-transfer-conf.kv_role", "--kv-transfer-config"),
+        ("--hf-overrides.rope_theta", ""),
+        ("--kv-transfer-config", ""),
+        ("-.5", ""),
         ("--max-num-seqs", ""),
     ],
 )
 def test_a_beginning_of_a_flag_is_told_from_a_flag(name: str, full: str) -> None:
     assert abbreviated(name) == full
+
+
+def test_a_key_behind_a_dot_is_refused_for_every_flag_that_is_compared() -> None:
+    """`--lora-modules.path=/x` loads an adapter, and `--kv-transfer-config.kv_role=x` replaces all of that JSON."""
+    for name in (*WHOLE_FLAGS, *REFUSED_FLAGS):
+        assert refusal(f"{name}.key"), name
+    assert refusal("--compilation-config.level") == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "found"),
+    [
+        (("$(X)",), ["$(X)"]),
+        (("model", "$(X)-rest"), ["$(X)"]),
+        (("--seed=1", "$(X)"), ["$(X)"]),
+        (("--headless", "$(X)"), ["$(X)"]),
+        (("--enable_expert_parallel", "$(X)", "$(Y)"), ["$(X)", "$(Y)"]),
+        (("--no-async-scheduling", "$(X)"), ["$(X)"]),
+        (("--lora-modules", "a=/a", "$(X)"), ["$(X)"]),
+        (("--hf$(X)={}", "-$(Y)"), ["--hf$(X)", "-$(Y)"]),
+        (("--node-rank=$(LWS_WORKER_INDEX)", "--port", "$(PORT)", "-dp", "$(N)", "$$(X)", "a$(X)"), []),
+    ],
+)
+def test_words_that_may_become_a_flag_are_told(args: tuple[str, ...], found: list[str]) -> None:
+    assert list(hidden(args)) == found
 
 
 def test_no_flag_is_both_in_the_schema_and_refused() -> None:

@@ -7,7 +7,17 @@ from typing import Final
 from kvcachepool.api import KVCachePool
 from kvcachepool.credentials import holds_credential
 from kvcachepool.findings import Finding
-from kvcachepool.schema.flags import OFF, REFUSED_ENV, SCHEMA_ENV, abbreviated, refusal, schema_flag, tokens
+from kvcachepool.schema.flags import (
+    HIDDEN,
+    OFF,
+    REFUSED_ENV,
+    SCHEMA_ENV,
+    abbreviated,
+    hidden,
+    refusal,
+    schema_flag,
+    tokens,
+)
 
 _OWN_FLAGS: Final[Mapping[str, str]] = {
     "--model": "spec.model",
@@ -53,13 +63,16 @@ def check_extra_args(pool: KVCachePool) -> Iterable[Finding]:
     for index, text in enumerate(pool.spec.engines.extra_args):
         if holds_credential(text):
             yield Finding("InvalidSpec", f"{field}[{index}] {_CREDENTIAL}", field)
+    for word in hidden(tuple(pool.spec.engines.extra_args)):
+        yield Finding("InvalidSpec", f"{field}: {word} {HIDDEN}", field)
     for name, _ in tokens(tuple(pool.spec.engines.extra_args)):
         reason = _objection(name)
         if reason:
             yield Finding("InvalidSpec", f"{field}: {name} is not allowed: {reason}", field)
 
 
-def _objection(name: str) -> str:
+def _objection(word: str) -> str:
+    name = word.partition(".")[0]  # the engine's parser takes --flag.key=value for a part of that flag's JSON
     flag = schema_flag(name)
     if flag is not None:
         field = "spec.model.revision" if flag.field == "modelRevision" else f"the field {flag.field} of spec.schema"

@@ -6,8 +6,17 @@ from collections.abc import Iterator, Sequence
 from kvcachepool.backends.base import EngineParts
 from kvcachepool.inject.refusal import InjectionRefusedError
 from kvcachepool.schema import CacheSchema
-from kvcachepool.schema.flags import SCHEMA_FLAGS, abbreviated, refusal, schema_flag, tokens
-from kvcachepool.schema.member import CONFIG_FLAG, Object, model_argument, starts_a_shell, words
+from kvcachepool.schema.flags import (
+    CONFIG_FLAG,
+    HIDDEN,
+    SCHEMA_FLAGS,
+    abbreviated,
+    hidden,
+    refusal,
+    schema_flag,
+    tokens,
+)
+from kvcachepool.schema.member import UNSEEN_MODEL, Object, model_unseen, models, starts_a_shell, words
 from kvcachepool.schema.values import canonical
 
 _PLAIN = ("--enable-prefix-caching", "--enable-prompt-tokens-details")
@@ -20,8 +29,11 @@ def missing_flags(container: Object, schema: CacheSchema, parts: EngineParts) ->
     _check_form(container)
     line = words(container)
     given = [(flag, value) for flag, value in tokens(line)]
-    model = model_argument(line, bare=not container.get("command"))
-    problems = list(_problems(given, schema, parts, model))
+    bare = not container.get("command")
+    named = [model for model in models(line, bare=bare) if not _is_path(model)]
+    problems = [*_problems(given, schema, parts, named), *(f"{word} {HIDDEN}" for word in hidden(line))]
+    if model_unseen(line, bare=bare):
+        problems.append(UNSEEN_MODEL)
     if problems:
         raise InjectionRefusedError(
             f"container {name}: {'; '.join(problems)}. Remove what differs (the rest is added), or change the pool"
@@ -32,8 +44,8 @@ def missing_flags(container: Object, schema: CacheSchema, parts: EngineParts) ->
         value = schema.get(flag.field)
         if flag.name in seen or value is None:
             continue
-        if flag.field == "modelRevision" and _is_path(model):
-            continue
+        if flag.field == "modelRevision" and not named:
+            continue  # a path has none, and what another program serves is not seen
         if flag.field == "interleave" and value == 1:
             continue  # an engine without context parallelism warns of it
         added += flag.render(value)
@@ -61,7 +73,7 @@ def _check_form(container: Object) -> None:
 
 
 def _problems(
-    given: Sequence[tuple[str, str | None]], schema: CacheSchema, parts: EngineParts, model: str
+    given: Sequence[tuple[str, str | None]], schema: CacheSchema, parts: EngineParts, named: Sequence[str]
 ) -> Iterator[str]:
     for name, text in given:
         flag = schema_flag(name)
@@ -71,6 +83,8 @@ def _problems(
             actual = canonical(flag.field, flag.read(name, text))
             if actual != wanted:
                 yield f"{flag.field} ({name}) is {_show(actual)}, the pool has {_show(wanted)}"
+        elif name.startswith(f"{CONFIG_FLAG}."):
+            yield f"{name} is the user's own, the pool brings {CONFIG_FLAG}"
         elif refusal(name):
             yield f"{name} is not allowed: {refusal(name)}"
         elif abbreviated(name):
@@ -78,15 +92,13 @@ def _problems(
         elif name == CONFIG_FLAG and not _same_json(text, parts.kv_transfer_config):
             pools = "another one" if parts.kv_transfer_config else "none"
             yield f"{CONFIG_FLAG} is the user's own, the pool has {pools}"
-        elif name.startswith(f"{CONFIG_FLAG}."):
-            yield f"{name} is the user's own, the pool brings {CONFIG_FLAG}"
-    if not _is_path(model) and model != schema.get("modelId"):
-        yield f"modelId is {model}, the pool has {schema.get('modelId')}"
+    for model in named:
+        if model != schema.get("modelId"):
+            yield f"modelId is {model}, the pool has {schema.get('modelId')}"
 
 
 def _is_path(model: str) -> bool:
-    """Also of none at all: what the image serves is not seen."""
-    return model[:1] in {"", "/", "."}
+    return model[:1] in {"/", "."}
 
 
 def _show(value: object) -> str:

@@ -111,6 +111,12 @@ def _record(metadata: Object) -> Mapping[str, Any]:
 
 def _label(metadata: Json, digest: str) -> None:
     labels = metadata.setdefault("labels", {})
+    component = labels.get(constants.LABEL_COMPONENT)
+    if component is not None:
+        raise InjectionRefusedError(
+            f"label {constants.LABEL_COMPONENT} is {component}, which only pods of the operator's own workloads have: "
+            "the pool's Services would send requests to the pod, whatever it serves. Remove the label"
+        )
     there = labels.get(constants.LABEL_SCHEMA, digest)
     if there != digest:
         raise InjectionRefusedError(

@@ -10,7 +10,7 @@ from kvcachepool.backends.registry import backend_of
 from kvcachepool.negative.cases import Variant
 from kvcachepool.render.engine import engine_args, engine_env
 from kvcachepool.schema import CacheSchema
-from kvcachepool.schema.member import CONFIG_FLAG
+from kvcachepool.schema.flags import CONFIG_FLAG
 
 Json = dict[str, Any]
 

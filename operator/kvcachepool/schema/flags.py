@@ -5,6 +5,7 @@ Sources: `vllm/engine/arg_utils.py`, `vllm/entrypoints/launchers/cli_args.py` an
 spelling below was tried with the parser of 0.32.0.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -98,6 +99,9 @@ SCHEMA_ENV: Final[Mapping[str, str]] = {
 ENV_DEFAULTS: Final[Mapping[str, str]] = {"convStateLayout": "SD"}
 """What the engine takes without the variable, where that is fixed."""
 
+CONFIG_FLAG: Final = "--kv-transfer-config"
+"""Carries connector and `cache_prefix`."""
+
 NUMBERS: Final = frozenset(flag.field for flag in SCHEMA_FLAGS if flag.kind is Kind.NUMBER)
 """Fields whose values are numbers; all others are texts."""
 
@@ -111,6 +115,8 @@ REFUSED_FLAGS: Final[Mapping[str, str]] = {
     "--speculative-config": "its layers are part of the cache schema; use speculative of spec.schema",
     "-sc": "its layers are part of the cache schema; use speculative of spec.schema",
     "--hf-overrides": _BYTES,
+    "--hf-config-path": "another model's settings change the cached bytes without a trace in the key; serve a model "
+    "with the settings in it",
     "--rope-scaling": _BYTES,
     "--rope-theta": _BYTES,
     "--quantization-config": _BYTES,
@@ -122,16 +128,34 @@ REFUSED_FLAGS: Final[Mapping[str, str]] = {
 REFUSED_ENV: Final[Mapping[str, str]] = {
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "an adapter loaded later under an old name and path would be read as a hit; "
     "list adapters in lora of spec.schema",
+    "VLLM_MODEL_REDIRECT_PATH": "its file puts other weights behind the model's name; name the model that is served",
+    "VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT": "it changes the order of the cached bytes without a trace in the key",
     "VLLM_SERVER_DEV_MODE": "it serves /reset_prefix_cache, with which anybody can empty the pool for everybody",
 }
 """Variables that no member may set to anything but 0 or false, and why."""
 OFF: Final = frozenset({"", "0", "false", "False"})
 
 _BY_NAME: Final = {name: flag for flag in SCHEMA_FLAGS for name in flag.names}
+WHOLE_FLAGS: Final = (*_BY_NAME, CONFIG_FLAG)
+"""Flags whose value members must give in one piece."""
+DOTTED: Final = "a key behind a dot replaces the flag's whole value unseen; give the value in one piece"
+"""Why these may not be written as `--flag.key`."""
+KNOWN_FLAGS: Final = (*WHOLE_FLAGS, *REFUSED_FLAGS)
+"""All that a shorter spelling must not stand for."""
 GLUED: Final = tuple(name for name in _BY_NAME if len(name) == 2)
 """One-letter flags, whose value may follow without a space: `-qawq`."""
 OTHER_FLAGS: Final = frozenset({"-dc"})
 """Flags of the engine that are no schema flags but begin like one."""
+REFERENCE: Final = "$("
+"""What a variable's name stands behind in `command` and `args`."""
+HIDDEN: Final = "could be any flag once a variable's value is in its place; write the word itself, or --flag=$(NAME)"
+"""Why a word is refused that `hidden` gives."""
+SWITCH_LIKE: Final = "^--(enable|disable|no)-"
+"""How names of the engine's flags begin that take no value."""
+SWITCHES: Final = frozenset(
+    {"--headless", *(name for flag in SCHEMA_FLAGS if flag.kind is Kind.SWITCH for name in flag.names)}
+)
+"""Flags that are known to take no value, so that a word behind one is no value of it."""
 
 
 def tokens(args: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:
@@ -162,6 +186,26 @@ def tokens(args: tuple[str, ...]) -> Iterator[tuple[str, str | None]]:
         yield name, ",".join(args[first:index]) if index > first else None
 
 
+def flag_name(word: str) -> str:
+    """The flag that a word is, as `tokens` names it; empty for any other word."""
+    return next((name for name, _ in tokens((word,))), "") if _is_flag(word) else ""
+
+
+def hidden(args: tuple[str, ...]) -> Iterator[str]:
+    """Beginnings of words that may be any flag once the kubelet has put a variable's value in: `$(X)`, unless it is
+    the value of the flag before it, and `--a$(X)`. The kubelet never makes several words of one."""
+    for index, word in enumerate(args):
+        before = args[index - 1] if index else ""
+        value = "=" not in before and flag_name(before) != "" and not _takes_none(flag_name(before))
+        named = word.startswith("-") and REFERENCE in word.partition("=")[0]
+        if named or (word.startswith(REFERENCE) and not value):
+            yield word.partition(")")[0] + ")"
+
+
+def _takes_none(name: str) -> bool:
+    return name in SWITCHES or re.search(SWITCH_LIKE, name) is not None
+
+
 def _is_flag(text: str) -> bool:
     return text.startswith("-") and not text[1:2].isdigit()
 
@@ -172,13 +216,19 @@ def schema_flag(name: str) -> Flag | None:
 
 
 def refusal(name: str) -> str:
-    """Why no member may have that flag; empty when it may."""
-    return REFUSED_FLAGS.get(name.partition(".")[0], "")
+    """Why no member may have that flag; empty when it may.
+
+    Of a flag with a key behind a dot the engine's parser makes JSON, which takes the place of the flag's own value
+    wherever that stands.
+    """
+    base, dot, _ = name.partition(".")
+    return REFUSED_FLAGS.get(base, DOTTED if dot and base in WHOLE_FLAGS else "")
 
 
 def abbreviated(name: str) -> str:
     """The flag that `name` is a beginning of, if that concerns the cache: the engine's parser takes any unambiguous
-    beginning for the flag, `--tensor-par` and even `-t`. Empty for a flag in full."""
-    if name in _BY_NAME or name in REFUSED_FLAGS or name in OTHER_FLAGS or len(name.strip("-")) == 0:
+    beginning for the flag, `--tensor-par` and even `-t`, also in front of a dot. Empty for a flag in full."""
+    base = name.partition(".")[0]
+    if base in KNOWN_FLAGS or base in OTHER_FLAGS or len(base.strip("-")) == 0:
         return ""
-    return next((full for full in (*_BY_NAME, *REFUSED_FLAGS) if full.startswith(name)), "")
+    return next((full for full in KNOWN_FLAGS if full.startswith(base)), "")

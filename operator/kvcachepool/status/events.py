@@ -40,12 +40,14 @@ def pod_transitions(previous: PoolStatus, current: PoolStatus, plan: Plan) -> tu
     before, after = _mismatches(previous), _mismatches(current)
     uids = {member.pod.name: member.pod.uid for member in plan.members}
     differing = {member.pod.name for member in plan.members if member.problems}
+    selected = {member.pod.name for member in plan.members if member.selected}
     events = []
     for name in sorted(before.keys() | after.keys()):
         if name not in uids or before.get(name) == after.get(name):
             continue
         if name in after:
-            message = f"{sentence(after[name])} The pod gets no traffic from the pool and is not probed."
+            traffic = "is not probed, but gets requests" if name in selected else "gets no traffic and is not probed"
+            message = f"{sentence(after[name])} The pod {traffic}."
             events.append(PodEvent(name, uids[name], "Warning", "SchemaMismatch", message))
         elif name not in differing:
             message = "The pod has the pool's cache schema now."

@@ -46,10 +46,13 @@ def _mismatch(context: Context) -> Verdict | None:
     if not found:
         return None
     more = f" And {plural(len(found) - 2, 'more difference')}." if len(found) > 2 else ""
-    apart = f" No traffic or probe goes to {listing(m.pod.name for m in members)}." if members else ""
+    apart, selected = [m.pod.name for m in members if not m.selected], [m.pod.name for m in members if m.selected]
+    traffic = f" No traffic or probe goes to {listing(apart)}." if apart else ""
+    if selected:
+        traffic += f" Requests reach {listing(selected)} by the label {constants.LABEL_COMPONENT}: remove it."
     return _say(
         "SchemaMismatch",
-        f"{'; '.join(found[:2])}.{more}{apart} Give the pod the pool's value, or take it out of the pool.",
+        f"{'; '.join(found[:2])}.{more}{traffic} Give the pod the pool's value, or take it out of the pool.",
     )
 
 

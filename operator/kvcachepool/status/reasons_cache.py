@@ -14,7 +14,8 @@ SCHEMA_HOMOGENEOUS: Final = ConditionInfo(
             "SchemaMismatch",
             "False",
             "A member has another schema; the message names pod, field and both values. A pod of your own that differs "
-            "gets no traffic from the pool's Service, and an Event.",
+            "gets no traffic from the pool's Service, and an Event. With the label kvcachepool.io/component, which is "
+            "not for pods of your own, the Service selects it all the same.",
             "Give the pod the pool's value, or take it out of the pool (label kvcachepool.io/pool).",
         ),
         Reason("RollingOut", "Unknown", "Pods of the former schema are being replaced.", "Wait.", passing=True),
