@@ -118,6 +118,7 @@ def stranger(kube: Kube, pool: Running, dtype: str) -> Iterator[str]:
 def test_a_request_that_asks_for_the_same_blocks_for_ever(kube: Kube, shared_pool: Running) -> None:
     """vllm#55297: blocks that do not fit are lent by somebody nobody knows; the engine's health stays 200."""
     allow(kube, shared_pool, "Never")
+    edit(kube, shared_pool, {"networkPolicy": {"enabled": False}})  # it keeps strangers from the master
     before = engines(kube, shared_pool)
     victim = min(before, key=lambda name: before[name]["metadata"]["creationTimestamp"])  # runs for long enough
     rng = random.Random(11)
@@ -141,6 +142,7 @@ def test_a_request_that_asks_for_the_same_blocks_for_ever(kube: Kube, shared_poo
         restarted(kube, shared_pool, victim, before, "LoadsLooping")
         asking.join(60)
         assert not asking.is_alive(), "the request has ended"
+    edit(kube, shared_pool, {"networkPolicy": None})
     allow(kube, shared_pool, "Never")
     kube.wait_condition(shared_pool.namespace, shared_pool.name, "Ready", "True", timeout=300)
 

@@ -40,7 +40,18 @@ def test_failed_loads_that_are_computed_once_do_not() -> None:
 
 def test_a_loop_that_ends_is_over() -> None:
     looks = [(t, reading(load_failed=5_000 * t)) for t in range(0, 61, 10)]
-    assert history(*looks, (70, reading(load_failed=5_000 * 60))).looping_seconds == 0
+    ended = reading(load_failed=5_000 * 60)
+    held = history(*looks, (70, ended), (90, ended))
+    assert (held.looping_seconds, held.looped_keys) == (60, 300_000), "as long as it was seen, and no longer"
+    assert history(*looks, (70, ended), (90, ended), (91, ended)).looping_seconds == 0
+
+
+def test_other_prompts_hide_a_loop_and_do_not_end_it() -> None:
+    """Seen: about 800 blocks a second, and a probe of three prompts of 8,128 tokens at the same engine."""
+    probed = {40: 8_128, 50: 24_384}
+    looks = [(t, reading(load_failed=800 * t, tokens=max((n for at, n in probed.items() if at <= t), default=0)))
+             for t in range(0, 91, 5)]  # fmt: skip
+    assert history(*looks).looping_seconds == 90
 
 
 def test_refused_saves_count_from_the_first_until_one_succeeds() -> None:

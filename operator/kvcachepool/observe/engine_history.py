@@ -1,7 +1,7 @@
 """For how long each engine's loads have been looping, and its saves have been refused.
 
-Counters are since the engine's start; what counts is how they move from look to look. A time with nothing tried changes
-nothing: an idle engine is as it was.
+Counters are since the engine's start; what counts is how they move from look to look. A time in which no save was tried
+changes nothing: an idle engine is as it was.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,8 @@ from kvcachepool.facts import EngineFacts, EngineTrend, PodFacts, StoreOperation
 
 _LOOPING_KEYS: Final = 5.0
 """Failed keys a second from which on loads may be looping; seen were about 90 retries a second of a whole prefix."""
+_LOOP_PAUSE_SECONDS: Final = 30.0
+"""How long nothing may be seen of a loop before it is over: other prompts, such as a probe's, hide it for a while."""
 _FEWEST_TOKENS_A_BLOCK: Final = 16
 _NONE: Final = StoreOperation()
 
@@ -21,6 +23,7 @@ class _Engine:
     time: float
     facts: EngineFacts
     looping_since: float | None = None
+    looping_seen: float = 0.0
     looped_keys: float = 0.0
     refused_since: float | None = None
     refused_keys: float = 0.0
@@ -48,7 +51,7 @@ class EngineHistory:
         self._engines = kept
         return {
             name: EngineTrend(
-                looping_seconds=_since(found.looping_since, now),
+                looping_seconds=_since(found.looping_since, found.looping_seen),
                 looped_keys=found.looped_keys,
                 refused_seconds=_since(found.refused_since, now),
                 refused_keys=found.refused_keys,
@@ -72,7 +75,10 @@ def _next(before: _Engine | None, facts: EngineFacts, now: float) -> _Engine:
     # each block that fails is computed once; what fails more often than that is asked for again and again
     if failed > 0 and fast and failed * _FEWEST_TOKENS_A_BLOCK > 10 * max(tokens, 0.0):
         after.looping_since = before.time if before.looping_since is None else before.looping_since
-        after.looped_keys = before.looped_keys + failed
+        after.looping_seen, after.looped_keys = now, before.looped_keys + failed
+    elif now - before.looping_seen <= _LOOP_PAUSE_SECONDS:
+        after.looping_since, after.looping_seen = before.looping_since, before.looping_seen
+        after.looped_keys = before.looped_keys
     refused = _delta(before.facts, facts, "save_put", "failed_keys")
     tried = max(_delta(before.facts, facts, "save_put", "keys"), refused)
     if refused > 0 and refused >= tried:
