@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from kvcachepool.facts import MasterFacts, Observed
+from kvcachepool.hardware import labels
 from kvcachepool.hardware.selectors import faults
+from kvcachepool.observe.engine import served_models
+from kvcachepool.observe.http import Answer
+from kvcachepool.observe.pods import pod_facts
 from kvcachepool.plan import make_plan
 from kvcachepool.preview import STARTED
 from kvcachepool.quantity import parse_amount
@@ -186,3 +190,14 @@ def test_any_amount_is_matched_with_the_nodes(name: str, amount: Any) -> None:
 )
 def test_the_least_amount_is_a_billionth_as_for_the_api_machinery(text: str, expected: str) -> None:
     assert parse_amount(text) == Decimal(expected)
+
+
+def test_what_others_write_of_any_form_is_read() -> None:
+    """Found by fuzzing: a driver's version of 5,000 digits, an owner whose name is a list, half of a surrogate pair."""
+    digits = "9" * 5000
+    assert labels.driver({labels.DRIVER_MAJOR[0]: digits}) is None
+    assert labels.unreadable_driver({labels.DRIVER_MAJOR[0]: digits}) is not None
+    owner = {"kind": "ReplicaSet", "name": [], "controller": True}
+    assert not pod_facts({"metadata": {"name": "x", "ownerReferences": [owner]}}, ("demo-engine",)).owned
+    answer = Answer(text='{"data": [{"id": "\\ud800", "max_model_len": 8}]}')
+    assert served_models(answer) == ({"?": 8}, "")

@@ -13,6 +13,9 @@ _DRIVER_MINOR: Final = ("nvidia.com/cuda.driver-version.minor", "nvidia.com/cuda
 _RUNTIME_MAJOR: Final = ("nvidia.com/cuda.runtime-version.major", "nvidia.com/cuda.runtime.major")
 CAPABILITY: Final = ("nvidia.com/gpu.compute.major", "nvidia.com/gpu.compute.minor")
 
+_DIGITS: Final = 9
+"""Of any number that is meant: Python reads no more than 4,300 of them."""
+
 Labels = Mapping[str, str]
 
 
@@ -56,4 +59,4 @@ def _first(labels: Labels, names: tuple[str, ...]) -> int | None:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
+    return int(text) if text is not None and text.isdecimal() and len(text) <= _DIGITS else None

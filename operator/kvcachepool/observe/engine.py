@@ -9,7 +9,7 @@ from typing import Final
 
 from kvcachepool import constants
 from kvcachepool.facts import EngineFacts, StoreOperation
-from kvcachepool.observe.http import Answer, HttpReader, parse_json
+from kvcachepool.observe.http import Answer, HttpReader, parse_json, writable
 from kvcachepool.observe.metrics_text import Page, parse_page
 
 TOKENS: Final = "vllm:prompt_tokens_by_source_total"
@@ -106,7 +106,7 @@ def served_models(answer: Answer) -> tuple[dict[str, int], str]:
     if not isinstance(rows, list):
         return {}, "no list of models"
     return {
-        row["id"]: row["max_model_len"]
+        writable(row["id"]): row["max_model_len"]
         for row in rows
         if isinstance(row, dict) and isinstance(row.get("id"), str) and isinstance(row.get("max_model_len"), int)
     }, ""

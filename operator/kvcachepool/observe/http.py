@@ -51,6 +51,11 @@ def parse_json(answer: Answer) -> tuple[Any, str]:
         return None, "not JSON"
 
 
+def writable(text: str) -> str:
+    """Without what cannot be written as UTF-8: JSON may hold halves of surrogate pairs."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def describe(error: BaseException, timeout: float) -> str:
     """A transport error in plain words, without addresses."""
     if isinstance(error, TimeoutError):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kvcachepool.facts import MasterFacts, Segment
-from kvcachepool.observe.http import Answer, HttpReader, parse_json
+from kvcachepool.observe.http import Answer, HttpReader, parse_json, writable
 from kvcachepool.observe.metrics_text import parse_page
 
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -125,5 +125,4 @@ def _count(value: object) -> int:
 
 
 def _text(value: object) -> str:
-    """Without what cannot be written as UTF-8: JSON may hold halves of surrogate pairs."""
-    return value[:256].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+    return writable(value[:256]) if isinstance(value, str) else ""

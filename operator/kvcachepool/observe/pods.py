@@ -91,7 +91,7 @@ def _owned(metadata: Mapping[str, Any], labels: Mapping[str, str], deployments: 
     return any(
         ref.get("controller") is True
         and (
-            (ref.get("kind") == "ReplicaSet" and ref.get("name") in sets)
+            (ref.get("kind") == "ReplicaSet" and str(ref.get("name")) in sets)
             or (ref.get("kind") == "StatefulSet" and grouped)
         )
         for ref in _dicts(metadata, "ownerReferences")

@@ -57,7 +57,9 @@ def declared_schema(
 
 def schema_from_texts(texts: Mapping[str, str]) -> CacheSchema:
     """The schema whose `texts` these are."""
-    return CacheSchema.of({n: int(text) if n in NUMBERS and text.isdecimal() else text for n, text in texts.items()})
+    return CacheSchema.of(
+        {n: int(text) if n in NUMBERS and text.isdecimal() and len(text) < 10 else text for n, text in texts.items()}
+    )
 
 
 def _joined(items: Iterable[object] | None) -> str | None:
