@@ -16,6 +16,11 @@ Object = Mapping[str, Any]
 """A Kubernetes object as the API server sent it."""
 
 
+def version_number(resource_version: str) -> int:
+    """-1 for a version that is no number: such an object always replaces the known one, and no list is older."""
+    return int(resource_version) if resource_version.isdecimal() else -1
+
+
 @dataclass(frozen=True, slots=True)
 class EnvSource:
     """Where a container's environment comes from, other than a literal value."""

@@ -33,7 +33,7 @@ from kvcachepool.schema.member import (
     UNSEEN_MODEL,
     model_argument,
     model_unseen,
-    models,
+    named_models,
 )
 from kvcachepool.schema.observed import differences
 
@@ -213,8 +213,8 @@ def _foreign(schema: CacheSchema, main: ContainerFacts) -> Iterator[str]:
     for variable, why in REFUSED_ENV.items():
         if main.env.get(variable, "") not in OFF:
             yield f"container {main.name}: {variable} is {main.env[variable]}, expected to be left out: {why}"
-    for model in models(line, bare=not main.command):
-        if model[:1] not in {".", "/"} and model != schema.get("modelId"):
+    for model in named_models(line, bare=not main.command):
+        if model != schema.get("modelId"):
             yield f"container {main.name}: modelId is {model}, the pool has {schema.get('modelId')}"
     if model_unseen(line, bare=not main.command):
         yield f"container {main.name}: {UNSEEN_MODEL}"

@@ -7,7 +7,7 @@ nothing of that, is no news.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kvcachepool.facts import NodeFacts
+from kvcachepool.facts import NodeFacts, version_number
 from kvcachepool.observe.nodes import node_facts
 
 
@@ -48,7 +48,7 @@ class NodeCache:
                 continue
             names.add(raw["metadata"]["name"])
             changed |= self._put(raw)
-        limit = _number(version)
+        limit = version_number(version)
         for name in [name for name, (known, _) in self._nodes.items() if name not in names and known <= limit]:
             del self._nodes[name]
             changed = True
@@ -62,7 +62,7 @@ class NodeCache:
         return known is not None
 
     def _put(self, raw: Mapping[str, Any]) -> bool:
-        number = _number(raw["metadata"].get("resourceVersion", ""))
+        number = version_number(raw["metadata"].get("resourceVersion", ""))
         old = self._nodes.get(raw["metadata"]["name"])
         if old is not None and number >= 0 and number < old[0]:
             return False
@@ -75,8 +75,3 @@ class NodeCache:
             self._known = tuple(self._nodes[name][1] for name in sorted(self._nodes))
             return True
         return False
-
-
-def _number(version: str) -> int:
-    """-1 for a version that is no number: such a node always replaces the known one, and is in no list's future."""
-    return int(version) if version.isdecimal() else -1

@@ -15,7 +15,7 @@ The algorithm:
 10. Children that are no longer wanted go once the engines have moved on from them.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
@@ -75,6 +75,7 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     waiting = _waiting(parts, observed, current, external=pool.store.master.external is not None)
     hardware = match_hardware(pool, parts, workloads, observed, settings, digest=schema.digest)
     deployments, outdated, steps = list(beside.deployments), list(beside.outdated), list(beside.steps)
+    live: Mapping[str, Any] | None = None
     if waiting is None:
         workload = engine_workload(pool, settings, schema, parts, need=hardware.need, choice=hardware.engine.choice)
         final, live, kept = _kept(pool, workload, observed)
@@ -104,7 +105,8 @@ def make_plan(pool: KVCachePool, observed: Observed, settings: Settings) -> Plan
     policies = network_policies(pool, settings, [workload.component for workload in workloads])
     objects = (*policies, *services, *_budgets(pool, workloads, observed), *deployments)
     drained = {former.name for former in formers if former.drained}
-    moved_on = waiting is None and len(drained) == len(formers) and _settled(observed, current, objects)
+    settled = live is not None and _settled(observed, current)  # a workload of the wanted kind: both have one name
+    moved_on = waiting is None and len(drained) == len(formers) and settled
     return Plan(
         schema,
         objects=tuple(obj for obj in objects if obj["metadata"]["name"] not in drained),
@@ -334,12 +336,9 @@ def _waiting(parts: EngineParts, observed: Observed, current: Generation, *, ext
     return Finding("WaitingForMaster", f"engines start once {host}:{port} accepts connections")
 
 
-def _settled(observed: Observed, current: Generation, objects: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the current generation is there, of the wanted kind, and ready."""
+def _settled(observed: Observed, current: Generation) -> bool:
     workload = observed.workloads.get(current.name)
-    kinds = {obj["kind"] for obj in objects if obj["metadata"]["name"] == current.name}
-    there = any((kind, current.name) in observed.children for kind in kinds & constants.ENGINE_KINDS.keys())
-    return workload is not None and workload.settled and there
+    return workload is not None and workload.settled
 
 
 def _unwanted(

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Any
 
 from kvcachepool import constants, names
-from kvcachepool.facts import Object
+from kvcachepool.facts import Object, version_number
 from kvcachepool.render.rollout import others_template
 
 Key = tuple[str, str]
@@ -106,7 +106,7 @@ class WatchCache:
         """
         if change == "DELETED":
             metadata = obj["metadata"]
-            return self._remove(_ref(obj), metadata.get("uid", ""), _number(metadata.get("resourceVersion", "")))
+            return self._remove(_ref(obj), metadata.get("uid", ""), version_number(metadata.get("resourceVersion", "")))
         return self._put(obj, watched=True)
 
     def put(self, obj: Mapping[str, Any]) -> set[Key]:
@@ -123,7 +123,7 @@ class WatchCache:
         for obj in objects:
             listed.add(_ref(obj))
             touched |= self._put(obj, watched=False)
-        limit = _number(version)
+        limit = version_number(version)
         for ref, entry in list(self._entries.items()):
             in_scope = ref[0] == kind and namespace in (None, ref[1])
             if in_scope and ref not in listed and entry.version <= limit:
@@ -146,7 +146,7 @@ class WatchCache:
     def _put(self, obj: Mapping[str, Any], *, watched: bool) -> set[Key]:
         ref = _ref(obj)
         metadata = obj["metadata"]
-        version = _number(metadata.get("resourceVersion", ""))
+        version = version_number(metadata.get("resourceVersion", ""))
         old = self._entries.get(ref)
         if version <= self._removed.get(metadata.get("uid", ""), (-2, 0.0))[0]:
             return set()
@@ -227,11 +227,6 @@ def controller_uid(obj: Object) -> str:
 def _ref(obj: Mapping[str, Any]) -> Ref:
     metadata = obj["metadata"]
     return obj["kind"], metadata.get("namespace", ""), metadata["name"]
-
-
-def _number(version: str) -> int:
-    """-1 for a version that is no number: such an object always replaces the known one."""
-    return int(version) if version.isdecimal() else -1
 
 
 def slim(obj: Mapping[str, Any], model: Object | None = None) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
+from kvcachepool import constants
+from kvcachepool.api import KVCachePool
 from kvcachepool.api.crd import models_in
 from kvcachepool.api.status import Condition, PoolStatus
 
@@ -17,6 +19,16 @@ def pool(name: str, namespace: str, **spec: Any) -> dict[str, Any]:
         "kind": "KVCachePool",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"model": {"id": "org/model", "revision": "r1"}, "backend": {"mooncake": {}}} | spec,
+    }
+
+
+def manifest_of(pool: KVCachePool) -> dict[str, Any]:
+    """What a user would have written for that pool."""
+    return {
+        "apiVersion": constants.API_VERSION,
+        "kind": constants.KIND,
+        "metadata": {"name": pool.metadata.name, "namespace": pool.metadata.namespace},
+        "spec": pool.spec.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True),
     }
 
 

@@ -27,6 +27,7 @@ from kvcachepool.metrics import Metrics
 from kvcachepool.watchcache import WatchCache
 from kvcachepool.webhook_tls import OwnSecret, WebhookTls
 from tests.apiserver.conftest import eventually
+from tests.apiserver.pools import manifest_of
 from tests.chart import helm
 from tests.members import status_of
 from tests.pools import pool
@@ -135,12 +136,7 @@ class Joining:
     def make(self, name: str, status: Json | None = None) -> KVCachePool:
         subject = pool(name=name, namespace=self.namespace)
         base = f"/apis/{constants.API_VERSION}/namespaces/{self.namespace}/{constants.PLURAL}"
-        manifest = {
-            "apiVersion": constants.API_VERSION,
-            "kind": constants.KIND,
-            "metadata": {"name": name, "namespace": self.namespace},
-            "spec": subject.spec.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True),
-        }
+        manifest = manifest_of(subject)
         assert self.api.call("POST", base, manifest)[0] == 201
         accepted = {
             "type": "Accepted",

@@ -16,7 +16,7 @@ from kvcachepool.schema.flags import (
     schema_flag,
     tokens,
 )
-from kvcachepool.schema.member import UNSEEN_MODEL, Object, model_unseen, models, starts_a_shell, words
+from kvcachepool.schema.member import UNSEEN_MODEL, Object, model_unseen, named_models, starts_a_shell, words
 from kvcachepool.schema.values import canonical
 
 _PLAIN = ("--enable-prefix-caching", "--enable-prompt-tokens-details")
@@ -30,7 +30,7 @@ def missing_flags(container: Object, schema: CacheSchema, parts: EngineParts) ->
     line = words(container)
     given = [(flag, value) for flag, value in tokens(line)]
     bare = not container.get("command")
-    named = [model for model in models(line, bare=bare) if not _is_path(model)]
+    named = named_models(line, bare=bare)
     problems = [*_problems(given, schema, parts, named), *(f"{word} {HIDDEN}" for word in hidden(line))]
     if model_unseen(line, bare=bare):
         problems.append(UNSEEN_MODEL)
@@ -95,10 +95,6 @@ def _problems(
     for model in named:
         if model != schema.get("modelId"):
             yield f"modelId is {model}, the pool has {schema.get('modelId')}"
-
-
-def _is_path(model: str) -> bool:
-    return model[:1] in {"/", "."}
 
 
 def _show(value: object) -> str:

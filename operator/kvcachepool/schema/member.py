@@ -71,6 +71,11 @@ def models(command_line: Sequence[str], *, bare: bool) -> tuple[str, ...]:
     return (*given, *(w for i, w in enumerate(line) if i >= begin and not flag_name(w) and _free(line, i, begin)))
 
 
+def named_models(command_line: Sequence[str], *, bare: bool) -> tuple[str, ...]:
+    """Those of `models` that are no paths: what lies at a path is not seen, and has no revision."""
+    return tuple(model for model in models(command_line, bare=bare) if model[:1] not in {".", "/"})
+
+
 def model_argument(command_line: Sequence[str], *, bare: bool) -> str:
     """The first of `models`; empty when there is none."""
     return next(iter(models(command_line, bare=bare)), "")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from kvcachepool.facts import ContainerFacts
 from kvcachepool.schema.cache_schema import CacheSchema, Difference
 from kvcachepool.schema.flags import ENV_DEFAULTS, SCHEMA_ENV, SCHEMA_FLAGS, schema_flag, tokens
-from kvcachepool.schema.member import models
+from kvcachepool.schema.member import named_models
 from kvcachepool.schema.values import Value
 
 UNSEEN = frozenset({"engine", "connector", "engineVersion", "storeVersion", "modelId", "lora"})
@@ -44,8 +44,8 @@ def differences(expected: CacheSchema, container: ContainerFacts) -> tuple[Diffe
     seen = dict(observed_schema(container))
     wanted = {**DEFAULTS, **dict(expected.fields)}
     fields = (wanted.keys() | seen.keys()) - UNSEEN
-    named = models(container.command + container.args, bare=not container.command)
-    if "modelRevision" not in seen and all(model[:1] in {".", "/"} for model in named):
+    named = named_models(container.command + container.args, bare=not container.command)
+    if "modelRevision" not in seen and not named:
         fields = fields - {"modelRevision"}  # weights from a volume or image carry no flag
     actual = CacheSchema.of({name: seen.get(name) for name in fields})
     declared = CacheSchema.of({name: wanted.get(name) for name in fields})

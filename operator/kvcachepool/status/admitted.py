@@ -43,7 +43,7 @@ def admitted(pool: KVCachePool, plan: Plan, observed: Observed) -> list[Admitted
     if plan.schema is None or not plan.objects:
         return former
     known = any(entry.digest == plan.schema.digest for entry in former)
-    if plan.waiting is not None and not known and not _planned(plan):
+    if not known and not _planned(plan):
         return former
     used = set(_in_use(observed))
     rest = [entry for entry in former if entry.digest != plan.schema.digest and entry.digest in used]

@@ -11,6 +11,7 @@ from e2e.harness.api import Api
 from kvcachepool import constants, policy
 from kvcachepool.api import KVCachePool
 from tests.apiserver.conftest import eventually
+from tests.apiserver.pools import manifest_of
 from tests.members import engine_of, status_of
 from tests.pools import pool
 
@@ -48,12 +49,7 @@ class World:
         """Make a pool; unless another one is given, with the status that an operator would have left."""
         subject = pool(spec, name=name, namespace=self.namespace)
         path = f"/apis/{constants.API_VERSION}/namespaces/{self.namespace}/{constants.PLURAL}"
-        manifest = {
-            "apiVersion": constants.API_VERSION,
-            "kind": constants.KIND,
-            "metadata": {"name": name, "namespace": self.namespace},
-            "spec": subject.spec.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True),
-        }
+        manifest = manifest_of(subject)
         code, answer = self.api.call("POST", path, manifest)
         assert code == 201, answer
         self.status(name, status_of(subject) if status is None else status)
